@@ -6,10 +6,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// AddNormalize returns x + y, which have one shape and dtype, and [Layers.Normalize] of the sum
-// with its statistics. The results have the bits of [Elementwise.Add] and Normalize. On a GPU it is
-// one launch, except in dtypes of 16 bits (fused add and norm). The sum may use the memory of x or
-// y: see [Donate].
+// AddNormalize returns sum = x + y, and [Layers.Normalize] of the sum with its statistics. x and y
+// have one shape and dtype. The results are bit-identical to [Elementwise.Add] followed by
+// Normalize. A GPU computes both in one launch, except in dtypes of 16 bits (fused add and norm).
+// The sum may use the memory of x or y: see [Donate].
 func (l Layers) AddNormalize(ctx context.Context, x, y, weight, bias *Tensor, c NormConfig) (sum, out, stats *Tensor, err error) {
 	rt := l.rt
 	const op = "AddNormalize"
@@ -27,13 +27,14 @@ func (l Layers) AddNormalize(ctx context.Context, x, y, weight, bias *Tensor, c 
 		return nil, nil, nil, err
 	}
 	for _, p := range [2]*Tensor{weight, bias} {
-		if p != nil && (p.shares(x) || p.shares(y)) { // it is read when the sum is there
+		if p != nil && (p.shares(x) || p.shares(y)) { // it is read after the sum is written
 			x.donated.Store(false)
 			y.donated.Store(false)
 		}
 	}
 	out, stats, err = rt.withStats(ctx, op, x, p.N*p.Groups, func(out, stats *Tensor) (err error) {
-		if sum, err = rt.allocResult(ctx, op, &in, x.shape, x, y); err != nil { // the last that may fail
+		// Last, because it consumes a donation.
+		if sum, err = rt.allocResult(ctx, op, &in, x.shape, x, y); err != nil {
 			return err
 		}
 		call := rt.call(backend.AddNormalize, sum, out, stats, x, y, weight, bias)
@@ -46,7 +47,7 @@ func (l Layers) AddNormalize(ctx context.Context, x, y, weight, bias *Tensor, c 
 		}
 		return rt.planned(ctx, backend.Normalize, p, out, stats, sum, weight, bias)
 	})
-	if err == nil && sum == nil { // of no elements
+	if err == nil && sum == nil { // x has no elements, so run was not called
 		sum, err = rt.alloc(ctx, op, x.dtype, x.shape)
 	}
 	if err != nil {

@@ -12,28 +12,33 @@ import (
 
 // AttentionConfig configures an attention. Its zero value is PyTorch's default.
 type AttentionConfig struct {
-	// Causal hides from query i the keys behind key i (is_causal).
+	// Causal hides from query i the keys after key i (is_causal).
 	Causal bool
-	// Scale is the factor of the products of queries and keys; 0: 1/√E.
+	// Scale is the factor of the products of queries and keys; 0 means 1/√E.
 	Scale float64
-	// Keys, if it is not 0, is how many of the keys and values are there: those after them are
-	// capacity and are not read, and there is no gradient. [Layers.SelfAttention] ignores it.
+	// Keys, unless it is 0, is the number of keys and values in use. Those after them are capacity
+	// of a cache and are not read; such an attention has no gradient. [Layers.SelfAttention]
+	// ignores Keys.
 	Keys int
 }
 
-// AttentionGrads are the gradients of an attention's arguments. Those of arguments that were broadcast are of the whole
-// batch.
+// AttentionGrads are the gradients of an attention's arguments. The gradient of an argument that
+// was broadcast has the dimensions of the whole batch.
 type AttentionGrads struct {
 	Query, Key, Value *Tensor
-	Mask              *Tensor // (batch, L, S); nil unless it was asked for
+	Mask              *Tensor // (batch, L, S); nil unless requested
 }
 
-// ScaledDotProductAttention returns softmax(q kᵀ scale + mask) v, (…, L, V), for queries q (…, L, E),
-// keys k (…, S, E) and values v (…, S, V), whose batches broadcast
-// (torch.nn.functional.scaled_dot_product_attention, without dropout). mask broadcasts to (…, L, S); of
-// the tensors' dtype it is added to the scores, and of uint8 a key is seen where it is not 0; nil: all
-// are. A query that sees no key gets 0. The scores are never stored: sums, float64 (…, L, 2), are each
-// query's greatest score s and 1 / Σ exp(score - s), for [Gradients.ScaledDotProductAttentionGrad].
+// ScaledDotProductAttention returns y = softmax(q kᵀ scale + mask) v, (…, L, V), for queries q (…,
+// L, E), keys k (…, S, E) and values v (…, S, V). Their batch dimensions broadcast
+// (torch.nn.functional.scaled_dot_product_attention, without dropout).
+//
+// mask broadcasts to (…, L, S). A mask of the tensors' dtype is added to the scores. A mask of
+// uint8 hides the keys at which it is 0. With a nil mask, every key is visible. A query that sees
+// no key gets 0.
+//
+// The scores are never stored. Instead, sums, float64 (…, L, 2), holds each query's greatest score
+// s and 1 / Σ exp(score - s), for [Gradients.ScaledDotProductAttentionGrad].
 func (l Layers) ScaledDotProductAttention(ctx context.Context, q, k, v, mask *Tensor, cfg AttentionConfig) (y, sums *Tensor, err error) {
 	rt := l.rt
 	const op = "ScaledDotProductAttention"
@@ -49,8 +54,9 @@ func (l Layers) ScaledDotProductAttention(ctx context.Context, q, k, v, mask *Te
 	return rt.attend(ctx, op, a, q, k, v, mask)
 }
 
-// ScaledDotProductAttentionGrad gives the gradients of an attention's arguments, from that of its result y, dy. They are
-// the same in every run.
+// ScaledDotProductAttentionGrad returns the gradients of an attention's arguments. dy is the
+// gradient of its result y. ofMask requests the gradient of the mask too, which must be of floating
+// point. The gradients are the same in every run.
 func (d Gradients) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, sums, q, k, v, mask *Tensor, cfg AttentionConfig, ofMask bool) (AttentionGrads, error) {
 	rt := d.rt
 	const op = "ScaledDotProductAttentionGrad"
@@ -67,7 +73,7 @@ func (d Gradients) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, sum
 		err = fmt.Errorf("tensor: %s: %w: %d keys of a cache have no gradient", op, ErrInvalid, cfg.Keys)
 	}
 	if err == nil && ofMask && a.plan.Masking != plan.FloatMask {
-		err = fmt.Errorf("tensor: %s: %w: the gradient of no mask, or of a mask of uint8", op, ErrInvalid)
+		err = fmt.Errorf("tensor: %s: %w: a mask that is nil or uint8 has no gradient", op, ErrInvalid)
 	}
 	if err != nil {
 		return AttentionGrads{}, err
@@ -88,9 +94,11 @@ func (d Gradients) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, sum
 	return of, nil
 }
 
-// SelfAttention is the attention of a sequence with itself, in so many heads: qkv (rows, batch, 3n), or (batch, rows, 3n)
-// if the batch is first, has queries, keys and values of n numbers beside each other, which the heads share in order. The
-// result is (…, n) beside which nothing is copied. mask broadcasts to (batch, heads, rows, rows).
+// SelfAttention is the attention of a sequence with itself, in the given number of heads. Each row
+// of qkv (rows, batch, 3n), or (batch, rows, 3n) if batchFirst, holds n numbers of queries, then n
+// of keys and n of values; the heads divide each n among them in order. y is qkv's shape with n
+// instead of 3n, and is computed without a copy of qkv. mask broadcasts to (batch, heads, rows,
+// rows). sums are for [Gradients.SelfAttentionGrad].
 func (l Layers) SelfAttention(ctx context.Context, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (y, sums *Tensor, err error) {
 	rt := l.rt
 	const op = "SelfAttention"
@@ -106,8 +114,8 @@ func (l Layers) SelfAttention(ctx context.Context, qkv, mask *Tensor, heads int,
 	return rt.attend(ctx, op, s, qkv, qkv, qkv, mask)
 }
 
-// SelfAttentionGrad is the gradient of qkv in [Layers.SelfAttention], from that of its result y,
-// dy.
+// SelfAttentionGrad returns the gradient of qkv in [Layers.SelfAttention]. dy is the gradient of
+// its result y.
 func (d Gradients) SelfAttentionGrad(ctx context.Context, dy, y, sums, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (*Tensor, error) {
 	rt := d.rt
 	const op = "SelfAttentionGrad"
@@ -128,7 +136,7 @@ func (d Gradients) SelfAttentionGrad(ctx context.Context, dy, y, sums, qkv, mask
 	})
 }
 
-// attentionPlan is the plan of an attention, and the shapes of its result and of its sums.
+// attentionPlan is the plan of an attention, with the shapes of its result and its sums.
 type attentionPlan struct {
 	plan        *plan.Attention
 	shape, sums Shape
@@ -144,7 +152,7 @@ func (rt *Runtime) planSelf(op string, qkv, mask *Tensor, heads int, batchFirst 
 	return remembered(rt, &k, func() (*attentionPlan, error) { return planSelfAttention(op, qkv, mask, heads, batchFirst, cfg) })
 }
 
-// mask adds what a plan depends on of a mask, which may be nil.
+// mask adds to the key the properties of a mask that a plan depends on. The mask may be nil.
 func (k *planKey) mask(mask *Tensor) {
 	if mask == nil {
 		k.add(-1)
@@ -189,7 +197,7 @@ func (cfg AttentionConfig) scale(e int) float64 {
 	return 1 / math.Sqrt(float64(max(1, e)))
 }
 
-// acquireAttention is acquireFloats for all but the mask, which may be nil.
+// acquireAttention is acquireFloats for all operands except the mask, which may be nil.
 func (rt *Runtime) acquireAttention(op string, mask *Tensor, ts ...*Tensor) (operands, error) {
 	if err := rt.check(op, ts...); err != nil {
 		return operands{}, err
@@ -227,7 +235,8 @@ func (rt *Runtime) planAttention(op string, q, k, v, mask *Tensor, cfg Attention
 	})
 }
 
-// planOneAttention is the plan for tensors of their own, without a mask, and the shape of the batch.
+// planOneAttention plans an attention of separate tensors without a mask, and returns the shape of
+// the batch.
 func planOneAttention(op string, q, k, v Shape, cfg AttentionConfig) (*plan.Attention, Shape, error) {
 	if min(len(q), len(k), len(v)) < 2 {
 		return nil, nil, fmt.Errorf("tensor: %s: %w: queries %v, keys %v, values %v: want matrices (…, L, E), (…, S, E), (…, S, V)", op, ErrShape, q, k, v)
@@ -286,7 +295,7 @@ func checkAttended(op string, dy, y, sums *Tensor, a *attentionPlan) error {
 	return nil
 }
 
-// attend allocates the result, and computes it.
+// attend allocates the results and computes them.
 func (rt *Runtime) attend(ctx context.Context, op string, a *attentionPlan, q, k, v, mask *Tensor) (y, sums *Tensor, err error) {
 	return rt.pair(ctx, op, q.dtype, a.shape, Float64, a.sums, func(y, sums *Tensor) error {
 		if sums.bytes == 0 {
@@ -296,7 +305,7 @@ func (rt *Runtime) attend(ctx context.Context, op string, a *attentionPlan, q, k
 	})
 }
 
-// attendGrad computes the gradients, which are 0 where there are no queries, keys or values.
+// attendGrad computes the gradients. They are 0 if there are no queries, keys or values.
 func (rt *Runtime) attendGrad(ctx context.Context, op string, p *plan.Attention, d AttentionGrads, dy, y, sums, q, k, v, mask *Tensor) error {
 	if p.Count() == 0 || p.L == 0 || p.S == 0 {
 		return rt.memset(op, d.Query, d.Key, d.Value, d.Mask)

@@ -24,7 +24,7 @@ func init() {
 	}
 }
 
-// openHost opens the backend of devices whose memory the host can touch.
+// openHost opens the backend of devices with host-visible memory.
 func openHost(e backend.Env) (backend.Backend, error) {
 	dev, ok := e.Stream().Device().(device.HostVisible)
 	if !ok {
@@ -46,7 +46,7 @@ func openPTX(e backend.Env) (backend.Backend, error) {
 	return gpuop.New(e, dev)
 }
 
-// openBackend opens the backend with the name or, if that is empty, one for the runtime's device.
+// openBackend opens the named backend, or one for the runtime's device if name is empty.
 func (rt *Runtime) openBackend(name string) error {
 	e := (*env)(rt)
 	next, err := backend.For(e, name)
@@ -68,7 +68,7 @@ func (rt *Runtime) openBackend(name string) error {
 	return nil
 }
 
-// env is a runtime as its backend sees it.
+// env implements [backend.Env] for a runtime.
 type env Runtime
 
 func (e *env) Stream() device.Stream { return e.stream }
@@ -77,8 +77,8 @@ func (e *env) NewCall(op backend.Op, d backend.Dtype) *backend.Call { return e.c
 
 func (e *env) TF32() bool { return e.tf32 }
 
-// Scratch takes the memory of a capture while there is one. It belongs to no lifetime, whatever ctx
-// has.
+// Scratch allocates from the capture's pool during a capture. The block belongs to no lifetime,
+// even if ctx has one.
 func (e *env) Scratch(ctx context.Context, bytes int64) (memcache.Block, error) {
 	if c := e.capturing.Load(); c != nil {
 		ctx = c.pool.Context(ctx)
@@ -92,8 +92,9 @@ func (e *env) Scratch(ctx context.Context, bytes int64) (memcache.Block, error) 
 
 func (e *env) FreeScratch(ctx context.Context, b memcache.Block) { e.parked.add(b.FreeContext(ctx)) }
 
-// Keep holds no lock across the allocation: several goroutines may allocate one each, and whichever
-// is late, or finds no memory for a second one, takes the one that is there.
+// Keep holds no lock across the allocation, so several goroutines may each allocate a block. The
+// first block is stored. A goroutine that is late, or finds no memory for a second block, uses the
+// stored one.
 func (e *env) Keep(ctx context.Context, at *memcache.Block, bytes, zeroed int64) (memcache.Block, error) {
 	e.keeping.Lock()
 	b := *at

@@ -9,20 +9,21 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// BatchNormConfig is a batch norm and what it keeps. The zero value, with statistics, is PyTorch's default: it does not
-// train.
+// BatchNormConfig configures a batch norm and names its running statistics. With Mean and Var, the
+// zero value of the other fields is PyTorch's default without training.
 type BatchNormConfig struct {
 	Training bool
-	// Mean and Var are the running statistics (channels), of x's dtype, or float32 for 16 bits:
-	// both or none. Training updates them in place; without training they are what x is normalised
-	// by.
+	// Mean and Var are the running statistics (channels): both or none. Their dtype is x's, or
+	// float32 if x has 16 bits. Training updates them in place. Without training they normalise x.
 	Mean, Var *Tensor
-	Batches   *Tensor // num_batches_tracked, a scalar of int64, which training counts up; may be nil
-	Momentum  float64 // the batch's share of the new running statistics; 0: 0.1; NaN: they become the mean of all Batches (momentum=None)
-	Eps       float64 // what is added to the variance; 0: 1e-5
+	Batches   *Tensor // num_batches_tracked, one int64 that training increments; may be nil
+	// Momentum is the batch's share of the new running statistics; 0 means 0.1. With NaN they
+	// become the mean of all Batches (momentum=None).
+	Momentum float64
+	Eps      float64 // added to the variance; 0: 1e-5
 }
 
-// plan checks x, whose channels are dimension 1.
+// plan checks x (n, channels, ...) and returns the plan.
 func (c BatchNormConfig) plan(op string, x Shape) (*plan.BatchNorm, error) {
 	if len(x) < 2 {
 		return nil, fmt.Errorf("tensor: %s: %w %v: want (n, channels, ...)", op, ErrShape, x)
@@ -38,7 +39,7 @@ func (c BatchNormConfig) plan(op string, x Shape) (*plan.BatchNorm, error) {
 	case !(p.Eps > 0 && p.Eps <= math.MaxFloat64) || math.IsInf(c.Momentum, 0):
 		return nil, fmt.Errorf("tensor: %s: %w: eps %v, momentum %v: want numbers, eps not negative", op, ErrInvalid, c.Eps, c.Momentum)
 	case c.Training && p.N*p.Inner < 2:
-		return nil, fmt.Errorf("tensor: %s: %w %v: training takes more than one value of each channel", op, ErrShape, x)
+		return nil, fmt.Errorf("tensor: %s: %w %v: training needs more than one value per channel", op, ErrShape, x)
 	}
 	return p, nil
 }
@@ -46,10 +47,10 @@ func (c BatchNormConfig) plan(op string, x Shape) (*plan.BatchNorm, error) {
 // acquire checks and holds the statistics.
 func (c BatchNormConfig) acquire(rt *Runtime, op string, x *Tensor) (operands, error) {
 	if (c.Mean == nil) != (c.Var == nil) || (c.Mean == nil && !c.Training) {
-		return operands{}, fmt.Errorf("tensor: %s: %w: want running statistics, Mean and Var, or none to train without", op, ErrInvalid)
+		return operands{}, fmt.Errorf("tensor: %s: %w: want both Mean and Var; only training may have neither", op, ErrInvalid)
 	}
 	if c.Training && c.Mean != nil && math.IsNaN(c.Momentum) && c.Batches == nil {
-		return operands{}, fmt.Errorf("tensor: %s: %w: the mean of all batches takes their number", op, ErrInvalid)
+		return operands{}, fmt.Errorf("tensor: %s: %w: a momentum of NaN, the mean of all batches, needs Batches", op, ErrInvalid)
 	}
 	var room [3]*Tensor
 	in, err := rt.acquire(op, present(room[:0], c.Mean, c.Var, c.Batches)...)
@@ -71,11 +72,13 @@ func (c BatchNormConfig) acquire(rt *Runtime, op string, x *Tensor) (operands, e
 	return in.unless(err)
 }
 
-// BatchNorm returns x (n, channels, ...), each channel normalised, times weight plus bias
-// (channels), either of which may be nil (torch.nn.functional.batch_norm), and statistics for
-// [Gradients.BatchNormGrad]. Training takes the mean and the variance of each channel in the batch,
-// and moves the running ones towards them, the variance's unbiased. In dtypes of 16 bits they may
-// have moved if the device refuses a launch.
+// BatchNorm normalises each channel of x (n, channels, ...), multiplies it by weight and adds bias
+// (torch.nn.functional.batch_norm). weight and bias are (channels); either may be nil. stats are
+// for [Gradients.BatchNormGrad].
+//
+// Training normalises by the mean and variance of each channel in the batch, and moves the running
+// statistics towards them; the running variance moves towards the unbiased one. If the device
+// refuses a launch, in dtypes of 16 bits the running statistics may have moved.
 func (l Layers) BatchNorm(ctx context.Context, x, weight, bias *Tensor, c BatchNormConfig) (y, stats *Tensor, err error) {
 	rt := l.rt
 	const op = "BatchNorm"
@@ -106,9 +109,10 @@ func (l Layers) BatchNorm(ctx context.Context, x, weight, bias *Tensor, c BatchN
 	})
 }
 
-// BatchNormGrad returns the gradients of [Layers.BatchNorm] that are wanted, and nil for the
-// others: dy is that of the result, and x, weight, stats and c are as there. That of x goes to dst,
-// which may be dy to work in place, or nil for a new tensor. After an error dst is undefined.
+// BatchNormGrad returns the gradients of [Layers.BatchNorm] that want selects, and nil for the
+// others. dy is the gradient of the result; x, weight, stats and c are those of the call. The
+// gradient of x is written to dst, which may be dy to work in place, or nil for a new tensor. After
+// an error dst is undefined.
 func (d Gradients) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats *Tensor, c BatchNormConfig, want NormGrads) (dx, dw, db *Tensor, err error) {
 	rt := d.rt
 	const op = "BatchNormGrad"
@@ -145,7 +149,7 @@ func (d Gradients) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats 
 	case want.Input:
 		dx, g.err = rt.into(ctx, op, dst, dy, present([]*Tensor{x}, weight), run)
 		if g.err != nil {
-			dx = nil // dst is the caller's
+			dx = nil // dst belongs to the caller
 		}
 	case dw != nil || db != nil:
 		g.err = run(nil)

@@ -9,38 +9,42 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// What a captured operation names is there for as long as the graph is. The memory of operands that are older than the capture is kept
-// by a reference to their storage: released, it would be handed to others, and a replay would write it. What the function allocates
-// and frees again goes back to the pool, from which no one but captures allocate; so it is free for the operations that
-// are captured next, as on a stream.
+// The memory of a captured operation's operands is kept for as long as the graph exists. Operands
+// that are older than the capture are kept by a reference to their storage; otherwise their memory
+// could be allocated again after a release, and a replay would overwrite it. Memory that the
+// captured function allocates and frees returns to the pool, from which only captures allocate. So
+// operations that are captured later can reuse it in stream order.
 //
-// Numbers are captured by value, but for those that an operation reads from device memory. Go code that gives other ones at each replay
-// says so with Scalars, and what else it does in each step with OnReplay. Both are called before each replay in the order of
-// the capture, which is that of the step.
+// Numbers are captured by value, except those that an operation reads from device memory. Go code
+// that supplies other numbers at each replay uses Scalars; OnReplay is for everything else that it
+// does in each step. Both are called before each replay in the order of the capture, which is the
+// order of the step.
 
-// Capture is a capture that is under way: what the operations and the Go code of a step that change from step to step need to know of
-// it. It belongs to the goroutine of the function that is captured.
+// Capture is a capture in progress. Operations and Go code that change from step to step register
+// with it the functions that a replay calls. It belongs to the goroutine that runs the captured
+// function.
 type Capture struct {
 	rt      *Runtime
 	made    *made
 	pool    *memcache.Pool
-	kept    map[*storage]uint64 // the version of each when the first operation named it
-	before  []func() error      // each replay
+	kept    map[*storage]uint64 // the version of each at its first use
+	before  []func() error      // called before each replay
 	failed  []func()
-	refused error // of the first operation that can't be captured
-	faults  bool  // a kernel may note a fault
+	refused error // the first error of Refuse
+	faults  bool  // a kernel may record a fault
 	scalars scalars
 
-	operations map[string]int // by name, if OnOperation was given
+	operations map[string]int // calls by name; nil without OnOperation
 }
 
-// made is of the memory that a capture has made: its graph, while there is one, writes it at each replay.
+// made identifies the memory that a capture allocated. While the capture's graph exists, each
+// replay overwrites this memory.
 type made struct {
 	replays atomic.Uint64
-	closed  atomic.Bool // the graph
+	closed  atomic.Bool // the graph is closed
 }
 
-// Capturing is the capture of the runtime's stream that is under way ([Runtime.Capture]), or nil.
+// Capturing returns the capture in progress on the runtime's stream ([Runtime.Capture]), or nil.
 func (rt *Runtime) Capturing() *Capture {
 	if rt == nil {
 		return nil
@@ -48,13 +52,14 @@ func (rt *Runtime) Capturing() *Capture {
 	return rt.capturing.Load()
 }
 
-// Pool is where the memory that is allocated meanwhile comes from.
+// Pool returns the pool from which memory is allocated during the capture.
 func (c *Capture) Pool() *memcache.Pool { return c.pool }
 
-// OnReplay calls f before each replay, behind what was given to OnReplay and [Scalars] before, on the goroutine that replays. f does
-// what the captured function would have done in Go, such as to count the step. Work that f queues runs
-// before the graph. After an error of f nothing is replayed. The nil Capture calls f now, because a
-// step that is not captured runs at once.
+// OnReplay calls f before each replay, on the goroutine that replays, after the functions that
+// OnReplay and [Scalars] registered earlier. f does what the captured function would have done in
+// Go, such as counting the step. Work that f queues runs before the graph. After an error of f
+// nothing is replayed. On a nil Capture, OnReplay calls f at once, because a step that is not
+// captured runs at once.
 func (c *Capture) OnReplay(f func() error) error {
 	if f == nil {
 		return fmt.Errorf("tensor: OnReplay: %w: the function is nil", ErrInvalid)
@@ -66,15 +71,17 @@ func (c *Capture) OnReplay(f func() error) error {
 	return nil
 }
 
-// OnFailure calls f if there will be no graph, after the capture has ended, in the reverse order. A nil f is left out.
+// OnFailure calls f after the capture has ended, if it makes no graph. Several functions are called
+// in reverse order. A nil f is ignored.
 func (c *Capture) OnFailure(f func()) {
 	if f != nil {
 		c.failed = append(c.failed, f)
 	}
 }
 
-// Refuse is the error of an operation that can't be captured, which wraps [ErrCapturing]: why says what to do instead. The capture
-// goes on, and fails with it when its function has returned.
+// Refuse returns the error of an operation that can't be captured, which wraps [ErrCapturing]. why
+// is advice on what to do instead. The capture continues until its function returns, and then fails
+// with the first such error.
 func (c *Capture) Refuse(op, why string) error {
 	err := fmt.Errorf("tensor: %s: %w: %s", op, ErrCapturing, why)
 	if c.refused == nil {
@@ -83,7 +90,7 @@ func (c *Capture) Refuse(op, why string) error {
 	return err
 }
 
-// refuseCaptured is an error if the stream is captured.
+// refuseCaptured returns an error during a capture of the stream.
 func (rt *Runtime) refuseCaptured(op, why string) error {
 	if c := rt.capturing.Load(); c != nil {
 		return c.Refuse(op, why)
@@ -97,7 +104,8 @@ const (
 	hostWaits  = "nothing has run yet that could be waited for: wait after a replay"
 )
 
-// admits tells whether memory with this context is the capture's. The nil Capture admits all.
+// admits returns an error unless memory that is allocated with ctx comes from the capture's pool.
+// The nil Capture admits every context.
 func (c *Capture) admits(ctx context.Context, op string) error {
 	if c == nil || c.rt.cache.PoolOf(ctx) == c.pool {
 		return nil
@@ -106,7 +114,8 @@ func (c *Capture) admits(ctx context.Context, op string) error {
 		c.rt.cache.PoolOf(ctx), c.pool))
 }
 
-// keep keeps memory that an operation names, unless the capture's function has made it.
+// keep retains the memory of an operation's operands, except memory that the captured function
+// allocated.
 func (c *Capture) keep(stores []*storage) {
 	for _, s := range stores {
 		if s.made == c.made {
@@ -119,13 +128,13 @@ func (c *Capture) keep(stores []*storage) {
 	}
 }
 
-// kept is memory that a graph keeps.
+// kept is memory that a graph retains.
 type kept struct {
 	*storage
-	writes uint64 // of each replay
+	writes uint64 // per replay
 }
 
-// end gives what is kept to a graph.
+// end returns the memory that the graph retains.
 func (c *Capture) end() []kept {
 	all := make([]kept, 0, len(c.kept))
 	for s, version := range c.kept {
@@ -142,7 +151,7 @@ func releaseKept(ctx context.Context, all []kept) (errs []error) {
 	return errs
 }
 
-// capturable is the runtime's stream, if its work can be captured.
+// capturable returns the runtime's stream if its work can be captured.
 func (rt *Runtime) capturable() (device.GraphCapturer, error) {
 	s, ok := rt.stream.(device.GraphCapturer)
 	if !ok {
@@ -151,10 +160,11 @@ func (rt *Runtime) capturable() (device.GraphCapturer, error) {
 	return s, notByHand(rt.stream)
 }
 
-// notByHand is an error if the program captures a runtime's stream by itself: what is queued there becomes a part of a graph that nobody here knows.
+// notByHand returns an error if the program itself captures the stream with BeginCapture. Work that
+// is queued then becomes part of a graph that is unknown to this package.
 func notByHand(s device.Stream) error {
 	if c, ok := s.(device.GraphCapturer); ok && c.Capturing() {
-		return fmt.Errorf("%w: the program captures stream %d by BeginCapture: end that before", ErrCapturing, s.ID())
+		return fmt.Errorf("%w: the program is capturing stream %d with BeginCapture: end that capture first", ErrCapturing, s.ID())
 	}
 	return nil
 }

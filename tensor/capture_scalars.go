@@ -9,13 +9,14 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Numbers that change from replay to replay are in blocks of device memory, each of which a copy fills before the graph runs. The blocks are
-// not the pool's: what is free there in the middle of a capture, operations that were captured earlier may write.
+// Numbers that change from replay to replay are in blocks of device memory, which copies fill
+// before the graph runs. The blocks do not come from the capture's pool: memory that is free there
+// in the middle of a capture may be written by operations that were captured earlier.
 
-// scalarBytes is the least size of a block: enough for Adam's numbers of 85 parameters.
+// scalarBytes is the minimum size of a block: enough for Adam's numbers of 85 parameters.
 const scalarBytes = 4 << 10
 
-// scalars are the blocks, and the tensors that are parts of them.
+// scalars are the blocks, and the tensors that are views of them.
 type scalars struct {
 	blocks []*scalarBlock
 	views  []*Tensor
@@ -24,12 +25,13 @@ type scalars struct {
 type scalarBlock struct {
 	memory *Tensor
 	used   int64           // bytes
-	buffer transfer.Buffer // what is copied there, while a replay begins
+	buffer transfer.Buffer // the pinned source of the copy, during a replay's start
 	to     []byte
 }
 
-// Scalars returns n numbers in device memory, which next sets before each replay; see [Capture.OnReplay] for when it is called. It is not called
-// for the capture itself. Operations read the tensor as any other. It is the capture's, and then the graph's.
+// Scalars returns a tensor of n numbers in device memory. next sets them before each replay, in the
+// order that [Capture.OnReplay] describes; it is not called for the capture itself. Operations read
+// the tensor like any other. The capture owns it, and then the graph.
 func Scalars[T int64 | float64](ctx context.Context, c *Capture, n int, next func(to []T) error) (*Tensor, error) {
 	const size = 8
 	switch {
@@ -53,7 +55,7 @@ func Scalars[T int64 | float64](ctx context.Context, c *Capture, n int, next fun
 	return view, nil
 }
 
-// room is a block with room for so many bytes.
+// room returns a block with so many unused bytes.
 func (s *scalars) room(ctx context.Context, rt *Runtime, bytes int64) (*scalarBlock, error) {
 	if n := len(s.blocks); n > 0 && s.blocks[n-1].used+bytes <= s.blocks[n-1].memory.bytes {
 		return s.blocks[n-1], nil
@@ -67,7 +69,7 @@ func (s *scalars) room(ctx context.Context, rt *Runtime, bytes int64) (*scalarBl
 	return b, nil
 }
 
-// stage takes pinned memory for the numbers of a replay.
+// stage gets pinned memory for the numbers of a replay.
 func (s *scalars) stage(ctx context.Context, pool *transfer.Pool) (err error) {
 	for _, b := range s.blocks {
 		if b.buffer, err = pool.Get(ctx, b.used); err == nil {
@@ -91,7 +93,7 @@ func (s *scalars) upload(ctx context.Context, rt *Runtime) error {
 	return nil
 }
 
-// unstage gives the pinned memory back, which copies keep as long as they need it.
+// unstage releases the pinned memory. Pending copies retain it until they have run.
 func (s *scalars) unstage() error {
 	var errs []error
 	for _, b := range s.blocks {

@@ -10,42 +10,43 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// CategoricalOption changes what [Sampling.Categorical] draws from, which are all logits with a
-// temperature of 1.
+// CategoricalOption changes the distribution of [Sampling.Categorical]. By default, it draws from
+// all logits with a temperature of 1.
 type CategoricalOption func(*choice)
 
-// choice is what the options of Categorical say.
+// choice is the options of Categorical.
 type choice struct {
 	temperature, topP float64
 	topK              int
 }
 
 // Temperature is the option to divide the logits by t, 0 or more. With 0 the greatest logit is
-// drawn, the first of several, as [Reductions.ArgMax] does.
+// drawn, the first one of several, as in [Reductions.ArgMax].
 func Temperature(t float64) CategoricalOption {
 	return func(c *choice) { c.temperature = t }
 }
 
-// TopK is the option to draw from the k greatest logits, at least 1, and those that are equal to
-// the least of them; from all if there are not more.
+// TopK is the option to draw from the k greatest logits, and from those that are equal to the least
+// of them. k is at least 1; if there are no more than k logits, all of them are candidates.
 func TopK(k int) CategoricalOption { return func(c *choice) { c.topK = k } }
 
 // TopP is the option to draw from the fewest of the greatest logits, after temperature and [TopK],
-// that have a probability of p together, and those that are equal to the least of them. p is 0 to
-// 1; 0 leaves the greatest.
+// that together have a probability of p, and from those that are equal to the least of them. p is 0
+// to 1; with 0 only the greatest is left.
 func TopP(p float64) CategoricalOption { return func(c *choice) { c.topP = p } }
 
-// Categorical draws an index of each row of logits (…, n), with the probabilities of their
-// softmax, as int32 (…) (torch.distributions.Categorical(logits=logits).sample()). Options are
+// Categorical draws an index of each row of logits (…, n), with the probabilities of their softmax,
+// as int32 (…) (torch.distributions.Categorical(logits=logits).sample()). Options are
 // [Temperature], [TopK] and [TopP]. Nothing waits for the device.
 //
-// The draw inverts the sum of the probabilities, which are whole numbers for that: multiples of
-// 2^-62 of the greatest, times n rounded up to a power of two. So the order of summation does not
-// matter. Devices that round an exponential differently draw another index less often than once in
+// The draw inverts the sum of the probabilities. For that they are whole numbers, so that the order
+// of summation does not matter: multiples of 2^-62 of the greatest, times n rounded up to a power
+// of two. Devices that round an exponential differently draw another index less often than once in
 // 2^30, for n up to 65,536. A probability that rounds to 0 is never drawn.
 //
-// -Inf is never drawn. Of rows with +Inf one of these is. A row that has no distribution, with a
-// NaN or of -Inf alone, gives -1: look-ups and losses refuse it with [ErrIndex] and [ErrLabel].
+// -Inf is never drawn. In a row with +Inf, one of the infinite elements is drawn. A row that has no
+// distribution, because it has a NaN or only -Inf, gives -1: look-ups and losses refuse it with
+// [ErrIndex] and [ErrLabel].
 func (s Sampling) Categorical(ctx context.Context, r Random, logits *Tensor, options ...CategoricalOption) (*Tensor, error) {
 	const op = "Categorical"
 	rt := s.rt

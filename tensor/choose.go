@@ -8,19 +8,21 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// Maximum returns the greater of a and b, broadcast after NumPy's rules; NaN if one is (torch.maximum).
+// Maximum returns the greater of a and b, or NaN if either is NaN, broadcast after NumPy's rules
+// (torch.maximum).
 func (e Elementwise) Maximum(ctx context.Context, a, b *Tensor) (*Tensor, error) {
 	return e.rt.zip(ctx, backend.Maximum, a, b)
 }
 
-// Minimum returns the smaller of a and b, broadcast after NumPy's rules; NaN if one is (torch.minimum).
+// Minimum returns the smaller of a and b, or NaN if either is NaN, broadcast after NumPy's rules
+// (torch.minimum).
 func (e Elementwise) Minimum(ctx context.Context, a, b *Tensor) (*Tensor, error) {
 	return e.rt.zip(ctx, backend.Minimum, a, b)
 }
 
-// MaximumGrad is the gradient of a as an operand of [Elementwise.Maximum], in dy's shape, which a
-// and b broadcast to: dy where a is greater, half of it where they are equal, 0 where b is greater.
-// It goes to dst: dy itself to work in place, or nil for a new tensor.
+// MaximumGrad returns the gradient of operand a of [Elementwise.Maximum]: dy where a is greater,
+// half of it where they are equal, 0 where b is greater. It has dy's shape, to which a and b
+// broadcast. It is written to dst: dy itself to work in place, or nil for a new tensor.
 func (d Gradients) MaximumGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error) {
 	return d.rt.run(ctx, opSpec{op: backend.MaximumGrad, name: "MaximumGrad", infer: onto, to: into, dst: dst}, dy, a, b)
 }
@@ -30,15 +32,15 @@ func (d Gradients) MinimumGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Ten
 	return d.rt.run(ctx, opSpec{op: backend.MinimumGrad, name: "MinimumGrad", infer: onto, to: into, dst: dst}, dy, a, b)
 }
 
-// Where returns a where cond is not 0, and b elsewhere, broadcast after NumPy's rules (torch.where). cond is uint8, int32 or
-// int64; a and b have one dtype, whichever it is. One of them may be nil: then it is zeros.
+// Where returns a where cond is not 0, and b elsewhere, broadcast after NumPy's rules
+// (torch.where). cond is uint8, int32 or int64. a and b have the same dtype, of any kind. One of
+// them may be nil, which stands for zeros.
 func (e Elementwise) Where(ctx context.Context, cond, a, b *Tensor) (*Tensor, error) {
 	return e.rt.where(ctx, "Where", cond, a, b)
 }
 
 // MaskedFill returns x with value where mask is not 0, broadcast after NumPy's rules
-// (torch.masked_fill). mask is uint8, int32 or int64; x has any dtype, which must be able to hold
-// the value.
+// (torch.masked_fill). mask is uint8, int32 or int64. x has any dtype that can represent value.
 func (e Elementwise) MaskedFill(ctx context.Context, x, mask *Tensor, value float64) (*Tensor, error) {
 	rt := e.rt
 	in, err := rt.acquire("MaskedFill", x, mask)
@@ -83,7 +85,8 @@ func (rt *Runtime) where(ctx context.Context, name string, cond, a, b *Tensor) (
 	}
 	return rt.result(ctx, name, like.dtype, shape, func(out *Tensor) error {
 		c := rt.call(backend.Where, out, cond, a, b)
-		c.Plan = plan.NewMeeting(out.shape, cond.shape, a.Shape(), b.Shape()) // of what is missing as of a scalar
+		// A missing operand is planned like a scalar.
+		c.Plan = plan.NewMeeting(out.shape, cond.shape, a.Shape(), b.Shape())
 		return rt.backend.Do(ctx, c)
 	})
 }

@@ -12,14 +12,18 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/upcast"
 )
 
-// maxNormBlocks is how many blocks of a launch share a tensor's norm.
+// maxNormBlocks is the maximum number of blocks of a launch that share a tensor's norm.
 const maxNormBlocks = 256
 
-// ClipNorm scales the tensors in place, so that the p-norm of their p-norms is at most about most (torch.nn.utils.clip_grad_norm_): with
-// most/(norm+1e-6), if that is less than 1. It returns the norm that they had, as a scalar that the caller releases, and waits for
-// nothing. p is any number or an infinity; 2 is the usual norm. most of math.Inf(1) leaves the tensors alone. A norm
-// that is NaN makes them all NaN. Without tensors the norm is a float32 of 0; it is float64 if any of them is. No two may share memory.
-// If the device refuses a launch after the first, some tensors are scaled and others are not.
+// ClipNorm scales the tensors in place so that the p-norm of their p-norms is at most about most
+// (torch.nn.utils.clip_grad_norm_). The factor is most/(norm+1e-6), if that is less than 1.
+// ClipNorm returns the norm before scaling, as a scalar that the caller releases, and does not wait
+// for the device.
+//
+// p is any number or an infinity; 2 is the usual norm. If most is math.Inf(1), the tensors are left
+// alone; otherwise a norm that is NaN makes them all NaN. The norm is float64 if any of the tensors
+// is, and float32 otherwise. Without tensors it is 0. No two tensors may share memory. If the
+// device refuses a launch after the first, some tensors are scaled and others are not.
 func (d Gradients) ClipNorm(ctx context.Context, most, p float64, ts ...*Tensor) (*Tensor, error) {
 	rt := d.rt
 	if !(most >= 0) || math.IsNaN(p) {
@@ -55,8 +59,8 @@ func (d Gradients) ClipNorm(ctx context.Context, most, p float64, ts ...*Tensor)
 	})
 }
 
-// norm sets total, and the last number of parts, to the p-norm of the p-norms of the tensors.
-// Before it, parts has each numbers for every tensor.
+// norm sets total, and the last number of parts, to the p-norm of the p-norms of the tensors. The
+// other numbers of parts are scratch: each of them per tensor.
 func (rt *Runtime) norm(ctx context.Context, total *Tensor, ts []*Tensor, p float64, parts *Tensor, each int) error {
 	size := each * backend.Float64.Size()
 	part := func(i int) backend.Ref {
@@ -71,8 +75,8 @@ func (rt *Runtime) norm(ctx context.Context, total *Tensor, ts []*Tensor, p floa
 	return rt.backend.Do(ctx, c)
 }
 
-// onEach queues an operation on each of the tensors, with an operand more if own is not nil: a call
-// has neighbours of one dtype.
+// onEach queues an operation on each of the tensors. Neighbours of one dtype share a call. If own
+// is not nil, it returns a second operand for each tensor.
 func (rt *Runtime) onEach(ctx context.Context, op backend.Op, ts []*Tensor, v float64, own func(i int) backend.Ref, args ...backend.Ref) error {
 	var room [2]*backend.Call
 	calls := room[:0]
@@ -98,8 +102,9 @@ func (rt *Runtime) onEach(ctx context.Context, op backend.Op, ts []*Tensor, v fl
 	return upcast.DoLists(ctx, rt.backend, calls)
 }
 
-// ClipValue keeps the elements of the tensors, in place, within -most and most (torch.nn.utils.clip_grad_value_). NaN stays.
-// If the device refuses a launch after the first, some tensors are clipped and others are not.
+// ClipValue limits the elements of the tensors, in place, to -most..most
+// (torch.nn.utils.clip_grad_value_). NaN stays. If the device refuses a launch after the first,
+// some tensors are clipped and others are not.
 func (d Gradients) ClipValue(ctx context.Context, most float64, ts ...*Tensor) error {
 	rt := d.rt
 	if !(most >= 0) {

@@ -7,10 +7,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// Comparisons return a mask of uint8, 1 where the elements are in the relation and 0 elsewhere,
-// which [Elementwise.Where] takes as its condition. The operands have one dtype, whichever it is,
-// and are broadcast after NumPy's rules. NaN is unequal to everything, and neither less nor
-// greater.
+// Comparisons return a mask of uint8: 1 where the relation holds, and 0 elsewhere.
+// [Elementwise.Where] takes it as its condition. The operands have the same dtype, of any kind, and
+// broadcast after NumPy's rules. NaN is unequal to everything, and neither less nor greater.
 
 // Equal marks where a equals b (torch.eq).
 func (e Elementwise) Equal(ctx context.Context, a, b *Tensor) (*Tensor, error) {

@@ -9,13 +9,15 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// A convolution is cross-correlation, as in PyTorch: nothing is flipped. Its result, the gradient of x and that of the
-// weights are three kernels with one plan; a transposed convolution is the gradient of x of a convolution whose x and result
-// have changed places. None takes the memory of the matrix that it multiplies by: on the host it is made of a tile at a time,
-// and on a GPU nowhere. Scratch memory is taken from the cache while the kernel is queued.
+// A convolution is cross-correlation, as in PyTorch: nothing is flipped. Its result, the gradient
+// of x and the gradient of the weights are three kernels with one plan. A transposed convolution is
+// the gradient of x of a convolution, with x and the result exchanged. No kernel stores the whole
+// matrix of windows that it multiplies by: the host makes one tile of it at a time, and a GPU
+// stores none of it. Scratch memory is allocated from the cache while the kernel is queued.
 
-// Conv2d returns the convolution of x (n, channels, height, width), or (channels, height, width), by w (outputs,
-// channels/groups, height, width), plus bias (outputs), which may be nil (torch.nn.functional.conv2d).
+// Conv2d returns the convolution of x by w, plus bias (torch.nn.functional.conv2d). x is (n,
+// channels, height, width) or (channels, height, width), w is (outputs, channels/groups, height,
+// width), and bias is (outputs) or nil.
 func (l Layers) Conv2d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
 	return l.rt.conv(ctx, "Conv2d", x, w, bias, c, 2, backend.Conv)
 }
@@ -26,8 +28,9 @@ func (l Layers) Conv1d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*
 	return l.rt.conv(ctx, "Conv1d", x, w, bias, c, 1, backend.Conv)
 }
 
-// ConvTranspose2d returns the transposed convolution of x (n, channels, height, width), or (channels, height, width), by w
-// (channels, outputs/groups, height, width), plus bias (outputs), which may be nil (torch.nn.functional.conv_transpose2d).
+// ConvTranspose2d returns the transposed convolution of x by w, plus bias
+// (torch.nn.functional.conv_transpose2d). x is (n, channels, height, width) or (channels, height,
+// width), w is (channels, outputs/groups, height, width), and bias is (outputs) or nil.
 func (l Layers) ConvTranspose2d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
 	return l.rt.conv(ctx, "ConvTranspose2d", x, w, bias, c, 2, backend.ConvInputGrad)
 }
@@ -55,13 +58,14 @@ func (rt *Runtime) conv(ctx context.Context, op string, x, w, bias *Tensor, c Co
 	return rt.result(ctx, op, x.dtype, shape, func(y *Tensor) error { return rt.planned(ctx, of, p, y, x, w, bias) })
 }
 
-// ConvInputGrad is the gradient of x, whose shape is given, of [Layers.Conv1d] or [Layers.Conv2d]:
-// dy is that of the result.
+// ConvInputGrad returns the gradient of x, of the given shape, in [Layers.Conv1d] or
+// [Layers.Conv2d]. dy is the gradient of the result.
 func (d Gradients) ConvInputGrad(ctx context.Context, dy, w *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
 	return d.rt.convInputGrad(ctx, "ConvInputGrad", dy, w, shape, c, backend.ConvInputGrad)
 }
 
-// ConvTransposeInputGrad is the gradient of x, whose shape is given, of a transposed convolution.
+// ConvTransposeInputGrad returns the gradient of x, of the given shape, in a transposed
+// convolution. dy is the gradient of the result.
 func (d Gradients) ConvTransposeInputGrad(ctx context.Context, dy, w *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
 	return d.rt.convInputGrad(ctx, "ConvTransposeInputGrad", dy, w, shape, c, backend.Conv)
 }
@@ -79,14 +83,15 @@ func (rt *Runtime) convInputGrad(ctx context.Context, op string, dy, w *Tensor, 
 	return rt.result(ctx, op, dy.dtype, shape, func(dx *Tensor) error { return rt.planned(ctx, of, p, dx, dy, w, nil) })
 }
 
-// ConvWeightGrad is the gradient of the weights, whose shape is given, of [Layers.Conv1d] or
-// [Layers.Conv2d]: dy is that of the result. That of the bias is dy's sum over all dimensions but
-// that of the channels.
+// ConvWeightGrad returns the gradient of the weights, of the given shape, in [Layers.Conv1d] or
+// [Layers.Conv2d]. dy is the gradient of the result. The gradient of the bias is dy's sum over all
+// dimensions except the channels.
 func (d Gradients) ConvWeightGrad(ctx context.Context, dy, x *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
 	return d.rt.convWeightGrad(ctx, "ConvWeightGrad", dy, x, shape, c, false)
 }
 
-// ConvTransposeWeightGrad is the gradient of the weights, whose shape is given, of a transposed convolution.
+// ConvTransposeWeightGrad returns the gradient of the weights, of the given shape, in a transposed
+// convolution. dy is the gradient of the result.
 func (d Gradients) ConvTransposeWeightGrad(ctx context.Context, dy, x *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
 	return d.rt.convWeightGrad(ctx, "ConvTransposeWeightGrad", dy, x, shape, c, true)
 }
@@ -112,7 +117,8 @@ func (rt *Runtime) convWeightGrad(ctx context.Context, op string, dy, x *Tensor,
 	})
 }
 
-// planConvGrad is the plan of the gradients of a convolution of these shapes; dy is that of its result.
+// planConvGrad plans the gradients of a convolution of these shapes. dy is the gradient of the
+// result.
 func (rt *Runtime) planConvGrad(op string, c ConvConfig, dy *Tensor, x, w Shape, transposed bool) (*plan.Conv, error) {
 	for _, shape := range [2]Shape{x, w} {
 		if _, err := byteSize(op, dy.dtype, shape); err != nil {

@@ -8,18 +8,21 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// ConvConfig says how the window of a convolution moves. The zero value is PyTorch's default. Each list has one number for
-// every dimension of the window, or one for all.
+// ConvConfig configures the window of a convolution. The zero value is PyTorch's default. Each list
+// has one number for every dimension of the window, or one number for all.
 type ConvConfig struct {
-	Stride        []int // nil: 1
-	Padding       []int // zeros on both sides; nil: 0
-	Same          bool  // padding="same": as many zeros as give a result of x's size, one more at the end if they are odd
+	Stride  []int // nil: 1
+	Padding []int // zeros on both sides; nil: 0
+	// Same is padding="same": zeros that give a result of x's size. If their number is odd, one
+	// more is at the end.
+	Same          bool
 	Dilation      []int // nil: 1
-	OutputPadding []int // of transposed convolutions: what the result is larger; nil: 0
+	OutputPadding []int // added to the size of a transposed convolution's result; nil: 0
 	Groups        int   // 0: 1
 }
 
-// eachDim is a number for each of n dimensions, 1 or 2, at least least.
+// eachDim returns list as a number for each of n dimensions, 1 or 2. Each is at least least; an
+// empty list gives standard.
 func eachDim(op, name string, list []int, n, standard, least int) (each [2]int, err error) {
 	switch len(list) {
 	case 0:
@@ -39,8 +42,8 @@ func eachDim(op, name string, list []int, n, standard, least int) (each [2]int, 
 	return each, nil
 }
 
-// planConv is the plan of a convolution of x by w, or a transposed one, and the result's shape. dims is the number of dimensions of the
-// window, 1 or 2.
+// planConv plans a convolution of x by w, or a transposed one, and returns the result's shape. dims
+// is the number of dimensions of the window, 1 or 2.
 func (rt *Runtime) planConv(op string, c ConvConfig, x, w Shape, dims int, transposed bool) (*plan.Conv, Shape, error) {
 	k := planKey{kind: planConvolution}
 	k.lists(x, w, c.Stride, c.Padding, c.Dilation, c.OutputPadding)
@@ -49,7 +52,7 @@ func (rt *Runtime) planConv(op string, c ConvConfig, x, w Shape, dims int, trans
 	return shapedBy(rt, &k, func() (*plan.Conv, Shape, error) { return c.plan(op, x, w, dims, transposed) })
 }
 
-// plan is what planConv remembers.
+// plan computes what planConv caches.
 func (c ConvConfig) plan(op string, x, w Shape, dims int, transposed bool) (*plan.Conv, Shape, error) {
 	if len(w) != dims+2 || (len(x) != dims+2 && len(x) != dims+1) {
 		return nil, nil, fmt.Errorf("tensor: %s: %w: x is %v and the weights %v: want %d dimensions, or %d for x of one image", op, ErrShape, x, w, dims+2, dims+1)
@@ -89,7 +92,7 @@ func (c ConvConfig) plan(op string, x, w Shape, dims int, transposed bool) (*pla
 	return p, y, nil
 }
 
-// windows fills the plan, and the result's dimensions y, for those of x and of the window.
+// windows sets the dimensions of the plan and of the result y, from those of x and the window.
 func (c ConvConfig) windows(op string, p *plan.Conv, x, y, window Shape, transposed bool) error {
 	dims := len(x)
 	stride, err := eachDim(op, "stride", c.Stride, dims, 1, 1)

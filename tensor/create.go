@@ -9,9 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// New makes a tensor whose elements are undefined (torch.empty). No dimensions make a scalar. A shape may
-// have a dimension of 0: such a tensor holds no memory and operations on it do nothing, but for sums, which
-// are 0, and means, which are NaN.
+// New returns a tensor whose elements are undefined (torch.empty). Without dimensions it is a
+// scalar. A shape may have a dimension of 0: such a tensor holds no memory, and operations on it do
+// nothing, except that sums are 0 and means are NaN.
 func (rt *Runtime) New(ctx context.Context, dtype Dtype, shape ...int) (*Tensor, error) {
 	return rt.alloc(ctx, "New", dtype, shape)
 }
@@ -20,7 +20,8 @@ func (rt *Runtime) alloc(ctx context.Context, op string, dtype Dtype, shape Shap
 	return rt.allocIn(ctx, op, dtype, shape, false)
 }
 
-// allocIn makes a tensor of the context's lifetime or, for an operation's own use, of none.
+// allocIn makes a tensor that belongs to the context's lifetime or, if it is an operation's
+// scratch, to none.
 func (rt *Runtime) allocIn(ctx context.Context, op string, dtype Dtype, shape Shape, scratch bool) (*Tensor, error) {
 	c := rt.capturing.Load()
 	if c == nil {
@@ -36,7 +37,7 @@ func (rt *Runtime) allocIn(ctx context.Context, op string, dtype Dtype, shape Sh
 	return t, err
 }
 
-// allocOutside is allocIn for memory that is no capture's.
+// allocOutside is allocIn for memory that belongs to no capture.
 func (rt *Runtime) allocOutside(ctx context.Context, op string, dtype Dtype, shape Shape, scratch bool) (*Tensor, error) {
 	bytes, err := byteSize(op, dtype, shape)
 	if err != nil {
@@ -52,13 +53,14 @@ func (rt *Runtime) allocOutside(ctx context.Context, op string, dtype Dtype, sha
 		block, err = rt.cache.Alloc(ctx, bytes, rt.stream)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("tensor: %s: memory for %v %v: %w", op, dtype, slices.Clone(shape), err) // shape itself may be on the caller's stack
+		// shape itself may be on the caller's stack.
+		return nil, fmt.Errorf("tensor: %s: memory for %v %v: %w", op, dtype, slices.Clone(shape), err)
 	}
 	return rt.newTensor(ctx, op, block, dtype, shape, scratch)
 }
 
-// newTensor makes a tensor of a block, which it takes over, whatever happens. It belongs to the
-// context's lifetime or, for an operation's own use, to nobody.
+// newTensor makes a tensor of a block, which it owns from then on, even after an error. The tensor
+// belongs to the context's lifetime or, if it is an operation's scratch, to none.
 func (rt *Runtime) newTensor(ctx context.Context, op string, block memcache.Block, dtype Dtype, shape Shape, scratch bool) (*Tensor, error) {
 	l := lifetimeOf(ctx)
 	t, h := rt.newHandle(l, dtype, shape)
@@ -75,7 +77,8 @@ func (rt *Runtime) Zeros(ctx context.Context, dtype Dtype, shape ...int) (*Tenso
 	return rt.result(ctx, "Zeros", dtype, shape, func(t *Tensor) error { return rt.memset("Zeros", t) })
 }
 
-// Full makes a tensor whose elements are all value, which a dtype of whole numbers must be able to hold.
+// Full makes a tensor whose elements are all value. A dtype of whole numbers must be able to
+// represent it.
 func (rt *Runtime) Full(ctx context.Context, value float64, dtype Dtype, shape ...int) (*Tensor, error) {
 	if err := checkDtype("Full", dtype); err != nil {
 		return nil, err
@@ -97,7 +100,7 @@ func (rt *Runtime) Zero(_ context.Context, t *Tensor) error {
 	return rt.memset("Zero", t)
 }
 
-// memset sets the tensors that are there to 0.
+// memset sets the tensors that are not nil to 0.
 func (rt *Runtime) memset(op string, ts ...*Tensor) error {
 	for _, t := range ts {
 		if t == nil || t.bytes == 0 {
@@ -110,7 +113,7 @@ func (rt *Runtime) memset(op string, ts ...*Tensor) error {
 	return nil
 }
 
-// result is a new tensor that run fills.
+// result returns a new tensor that run fills.
 func (rt *Runtime) result(ctx context.Context, op string, dtype Dtype, shape []int, run func(out *Tensor) error) (*Tensor, error) {
 	out, err := rt.alloc(ctx, op, dtype, shape)
 	if err != nil {
@@ -119,7 +122,7 @@ func (rt *Runtime) result(ctx context.Context, op string, dtype Dtype, shape []i
 	return out.orRelease(run(out))
 }
 
-// pair is two new tensors that run fills.
+// pair returns two new tensors that run fills.
 func (rt *Runtime) pair(ctx context.Context, op string, dtype Dtype, shape []int, second Dtype, secondShape []int, run func(a, b *Tensor) error) (a, b *Tensor, err error) {
 	if a, err = rt.alloc(ctx, op, dtype, shape); err != nil {
 		return nil, nil, err
@@ -155,7 +158,7 @@ func releaseAll(ctx context.Context, ts ...*Tensor) (err error) {
 func checkValue(op string, v float64, dtype Dtype) error {
 	lo, hi, whole := dtype.Bounds()
 	if whole && (v != math.Trunc(v) || v < lo || v > hi) {
-		return fmt.Errorf("tensor: %s: %w: %v is no %v: want a whole number in %.0f..%.0f", op, ErrInvalid, v, dtype, lo, hi)
+		return fmt.Errorf("tensor: %s: %w: %v is not a value of %v: want a whole number in %.0f..%.0f", op, ErrInvalid, v, dtype, lo, hi)
 	}
 	return nil
 }

@@ -11,28 +11,29 @@ import (
 )
 
 // CrossEntropy returns the mean over the rows of logits (n, classes) of -log softmax(row)[label], a
-// scalar (torch.nn.functional.cross_entropy). Of logits of 16 bits it is float32, and so are its
-// gradient and the weights. logits may have more dimensions (n, classes, d1, …): then labels is (n,
-// d1, …), int32 or int64; logits (classes) have a label without dimensions. Options are
-// [ReduceSum], [ReduceNone], [IgnoreIndex], [LabelSmoothing] and [Weight]; with ReduceNone the
-// result has the shape of labels.
+// scalar (torch.nn.functional.cross_entropy). labels is (n), int32 or int64. If logits has more
+// dimensions, (n, classes, d1, …), labels is (n, d1, …); for logits (classes) it is a scalar. For
+// logits of 16 bits, the loss, its gradient and the weights are float32. Options are [ReduceSum],
+// [ReduceNone], [IgnoreIndex], [LabelSmoothing] and [Weight]; with ReduceNone the result has the
+// shape of labels.
 //
-// Rows with the label -100, or another one that IgnoreIndex names, don't count; the mean of none is
-// NaN. Another label outside [0, classes) makes the loss NaN; the next read or Synchronize returns
-// the error, which wraps [ErrLabel].
+// Rows with the label -100, or another label set by IgnoreIndex, don't count; the mean of no rows
+// is NaN. Any other label outside [0, classes) makes the loss NaN, and the next read or Synchronize
+// returns an error that wraps [ErrLabel].
 func (l Layers) CrossEntropy(ctx context.Context, logits, labels *Tensor, options ...LossOption) (*Tensor, error) {
 	loss, _, err := l.rt.classLoss(ctx, "CrossEntropy", backend.CrossEntropy, logits, labels, false, options)
 	return loss, err
 }
 
-// CrossEntropyWithGrad is [Layers.CrossEntropy] and, if the device does both in one launch,
-// [Gradients.CrossEntropyGrad] of a loss whose own gradient is 1, in memory of its own; grad is nil
-// otherwise. GPUs do so for a loss of one element, of up to 4,096 rows of up to 256 classes.
+// CrossEntropyWithGrad returns [Layers.CrossEntropy] and, if the device computes both in one
+// launch, the result of [Gradients.CrossEntropyGrad] for a dloss of 1, in new memory. Otherwise
+// grad is nil. GPUs compute both for a loss of one element, of up to 4,096 rows of up to 256
+// classes.
 func (d Gradients) CrossEntropyWithGrad(ctx context.Context, logits, labels *Tensor, options ...LossOption) (loss, grad *Tensor, err error) {
 	return d.rt.classLoss(ctx, "CrossEntropy", backend.CrossEntropy, logits, labels, true, options)
 }
 
-// classLoss is a loss of rows with a label each: CrossEntropy or NLLLoss.
+// classLoss computes CrossEntropy or NLLLoss: losses of rows with one label each.
 func (rt *Runtime) classLoss(ctx context.Context, op string, kind backend.Op, logits, labels *Tensor, wantGrad bool, options []LossOption) (loss, grad *Tensor, err error) {
 	c := NewLossConfig(options...)
 	in, e, err := rt.acquireClasses(op, kind == backend.CrossEntropy, logits, labels, &c)
@@ -65,10 +66,11 @@ func (rt *Runtime) classLoss(ctx context.Context, op string, kind backend.Op, lo
 	return loss, grad, err
 }
 
-// entropyWithGrad sets the loss and returns the gradient of the logits, if one launch does both;
-// else nil, and nothing is queued.
+// entropyWithGrad sets the loss and returns the gradient of the logits, if one launch computes
+// both. Otherwise it queues nothing and returns nil.
 func (rt *Runtime) entropyWithGrad(ctx context.Context, e plan.Entropy, loss, logits, labels, weight *Tensor, fault *storage) (*Tensor, error) {
-	call := rt.call(backend.CrossEntropyWithGrad, loss, logits, logits, labels, weight) // the gradient is like the logits
+	// The logits stand for the gradient, which has their shape and dtype.
+	call := rt.call(backend.CrossEntropyWithGrad, loss, logits, logits, labels, weight)
 	call.Dtype = logits.dtype
 	call.Add(faultRef(fault))
 	backend.SetParams(call, e)
@@ -85,10 +87,11 @@ func (rt *Runtime) entropyWithGrad(ctx context.Context, e plan.Entropy, loss, lo
 	return grad.orRelease(rt.backend.Do(ctx, call))
 }
 
-// CrossEntropyGrad is the gradient of the logits of [Layers.CrossEntropy] with the same options: of
-// the mean (softmax(row) - onehot(label)) / n, times the scalar dloss; with [ReduceNone] dloss has
-// the shape of labels. It goes to dst, which may be the logits to work in place, or nil for a new
-// tensor. Rows that don't count, and those with a label outside [0, classes), get 0.
+// CrossEntropyGrad returns the gradient of the logits in [Layers.CrossEntropy] with the same
+// options. For the mean it is (softmax(row) - onehot(label)) / n, times the scalar dloss; with
+// [ReduceNone] dloss has the shape of labels. The gradient is written to dst, which may be the
+// logits to work in place, or nil for a new tensor. Rows that don't count, and rows with a label
+// outside [0, classes), get 0.
 func (d Gradients) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dloss *Tensor, options ...LossOption) (*Tensor, error) {
 	rt := d.rt
 	const op = "CrossEntropyGrad"
@@ -127,7 +130,7 @@ func (rt *Runtime) acquireClassGrad(op string, smooths bool, logits, labels, dlo
 	return in, e, err
 }
 
-// acquireLossGrad holds the gradient of a loss of x, whose dtype is the loss's.
+// acquireLossGrad checks and holds the gradient of a loss of x, which has the loss's dtype.
 func (rt *Runtime) acquireLossGrad(op string, x, dloss *Tensor) (operands, error) {
 	in, err := rt.acquireFloats(op, dloss)
 	if err == nil && dloss.dtype != x.dtype.Computes() {
@@ -136,8 +139,8 @@ func (rt *Runtime) acquireLossGrad(op string, x, dloss *Tensor) (operands, error
 	return in.unless(err)
 }
 
-// acquireClasses checks the operands of a loss of classes, and says how they meet. A cross entropy
-// smooths labels.
+// acquireClasses checks and holds the operands of a loss of classes, and returns the loss's
+// parameters. smooths allows label smoothing.
 func (rt *Runtime) acquireClasses(op string, smooths bool, logits, labels *Tensor, c *LossConfig) (in operands, e plan.Entropy, err error) {
 	takes := []string{"IgnoreIndex", "Weight", "LabelSmoothing"}
 	if !smooths {
@@ -163,14 +166,14 @@ func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e plan.Entropy
 	var room [8]int
 	switch shape := logits.shape; len(shape) {
 	case 0:
-		want = Shape{-1} // none are right
+		want = Shape{-1} // matches no shape
 	case 1:
 		e.Rows, want = plan.Rows{Cols: shape[0], Inner: 1}, Shape{}
 	default:
 		e.Rows, want = plan.Rows{Cols: shape[1], Inner: elements(shape[2:])}, append(append(room[:0], shape[0]), shape[2:]...)
 	}
 	if !slices.Equal(labels.shape, want) {
-		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want (n, classes) and (n), with the same dimensions behind",
+		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want (n, classes) and (n), followed by the same dimensions",
 			op, ErrShape, logits.shape, labels.shape)
 	}
 	if w := c.Weight; w != nil && (w.dtype != logits.dtype.Computes() || len(w.shape) != 1 || w.shape[0] != e.Cols) {
@@ -178,7 +181,7 @@ func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e plan.Entropy
 			op, ErrShape, w.dtype, w.shape, logits.dtype, logits.shape, logits.dtype.Computes())
 	}
 	if int64(e.Cols) > math.MaxInt32 && labels.is(Int32) {
-		return e, fmt.Errorf("tensor: %s: %w: %d classes are more than int32 labels have", op, ErrShape, e.Cols)
+		return e, fmt.Errorf("tensor: %s: %w: %d classes do not fit int32 labels", op, ErrShape, e.Cols)
 	}
 	e.Ignore, e.Smoothing = int64(c.IgnoreIndex), c.LabelSmoothing
 	e.Mean, e.Each = c.Reduction == MeanReduction, c.Reduction == NoReduction

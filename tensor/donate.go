@@ -5,20 +5,23 @@ import (
 	"slices"
 )
 
-// Donate lets the operation that reads t next write its result into t's memory, which is in place without a name of its own for each operation (donated
-// buffers in JAX). It is for who releases t when that operation is queued and reads nothing of it again: the result is a tensor of its own, and the memory is
-// freed with it. Elementwise operations of the runtime's do so, those of two operands with either one, if t has the result's shape and dtype, no other tensor
-// shares the memory, and no graph of another capture has it; others, and all that write where they are told, leave t as it is. The write counts ([Tensor.Version]).
-// After an error of the operation t's elements are undefined. Donate is called by the goroutine that
-// queues the operation.
+// Donate lets the next operation that reads t write its result into t's memory, like donated
+// buffers in JAX. It is for a caller that releases t once that operation is queued and reads none
+// of it afterwards: the result is a separate tensor, and the memory is freed with it.
+//
+// Elementwise operations of the runtime accept a donation, of either operand if they have two, if t
+// has the result's shape and dtype, no other tensor shares the memory, and the memory belongs to no
+// graph of another capture. Other operations, and all operations with an explicit destination,
+// leave t unchanged. The write counts in [Tensor.Version]. After an error of the operation t's
+// elements are undefined. Donate is called by the goroutine that queues the operation.
 func Donate(t *Tensor) {
 	if !t.none() {
 		t.donated.Store(true)
 	}
 }
 
-// allocResult makes the tensor of an elementwise operation's result: in the memory of the first operand that was donated and fits, or in memory of its
-// own. in holds the operands.
+// allocResult makes the tensor of an elementwise operation's result: in the memory of the first
+// donated operand that fits, or in new memory. in holds the operands.
 func (rt *Runtime) allocResult(ctx context.Context, op string, in *operands, shape Shape, a, b *Tensor) (*Tensor, error) {
 	given := in.takeDonation(a, shape)
 	if b != nil && in.takeDonation(b, shape) && !given {
@@ -35,7 +38,8 @@ func (rt *Runtime) allocResult(ctx context.Context, op string, in *operands, sha
 	return out, nil
 }
 
-// takeDonation ends the donation of an operand, and reports whether there was one that a result of this shape can take.
+// takeDonation ends the donation of an operand, and reports whether a result of this shape can use
+// its memory.
 func (in *operands) takeDonation(t *Tensor, shape Shape) bool {
 	if !t.donated.Load() {
 		return false
@@ -49,7 +53,7 @@ func (in *operands) takeDonation(t *Tensor, shape Shape) bool {
 	return !s.borrowed && s.tensors()-in.references(s) == 1 && s.made == by && slices.Equal(t.shape, shape)
 }
 
-// references is how many of the operands' references are to s.
+// references returns how many of the operands' references are to s.
 func (in *operands) references(s *storage) (n int32) {
 	for _, held := range in.stores[:in.n] {
 		if held == s {

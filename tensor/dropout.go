@@ -9,10 +9,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// Dropout returns x with each element 0 with probability p, and the others over 1-p
-// (torch.nn.functional.dropout). Which ones depends on r and the element's place alone, on every
-// device: the gradient is Dropout of that of the result with the same numbers, and no mask is
-// kept. The result goes to dst, which may be x to work in place, or nil for a new tensor.
+// Dropout returns x with each element set to 0 with probability p, and the others divided by 1-p
+// (torch.nn.functional.dropout). The choice depends only on r and the element's index, on every
+// device. So no mask is kept: the gradient is Dropout of the result's gradient with the same p and
+// r. The result is written to dst, which may be x to work in place, or nil for a new tensor.
 func (e Elementwise) Dropout(ctx context.Context, dst, x *Tensor, p float64, r Random) (*Tensor, error) {
 	rt := e.rt
 	const op = "Dropout"

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// Dtype is the type of a tensor's elements. The zero value is no dtype.
+// Dtype is the type of a tensor's elements. The zero value is invalid.
 type Dtype = backend.Dtype
 
 // The dtypes. Arithmetic takes Float32, Float64, BFloat16 and Float16.
@@ -43,24 +43,24 @@ func (s Shape) String() string {
 	return "(" + b.String() + ")"
 }
 
-// BF16 is an element of a tensor of [BFloat16], as its bits: float32's sign and exponent, and 7 bits of fraction. Its method Float32
-// is its number, which float32 has exactly.
+// BF16 is an element of a tensor of [BFloat16], as its bits: float32's sign and exponent, and 7
+// bits of fraction. Its method Float32 returns its number, which float32 represents exactly.
 type BF16 = bfloat16.Number
 
-// ToBF16 is x rounded to the nearest bfloat16, ties to the even one, as c10::BFloat16 rounds. NaN stays NaN, and what is past the largest number by
-// half a step or more becomes infinite.
+// ToBF16 returns x rounded to the nearest bfloat16, ties to even, as c10::BFloat16 rounds. NaN
+// stays NaN, and numbers that exceed the largest bfloat16 by half a step or more become infinite.
 func ToBF16(x float32) BF16 { return bfloat16.Round(x) }
 
 // F16 is an element of a tensor of [Float16], as its bits: a sign, 5 bits of exponent and 10 of
-// fraction. Its method Float32 is its number, which float32 has exactly.
+// fraction. Its method Float32 returns its number, which float32 represents exactly.
 type F16 = float16.Number
 
 // ToF16 returns x rounded to the nearest float16, ties to even. NaN stays NaN, and numbers of 65520
 // and more become infinite.
 func ToF16(x float32) F16 { return float16.Round(x) }
 
-// Element are the Go types of tensor elements. Arithmetic takes float32, float64, BF16 and F16;
-// int32 is for class labels and indices, the others for data on their way in.
+// Element is the Go types of tensor elements. Arithmetic takes float32, float64, BF16 and F16.
+// int32 and int64 are for class labels and indices, uint8 is for masks and raw data.
 type Element interface {
 	float32 | float64 | BF16 | F16 | int32 | int64 | uint8
 }
@@ -93,7 +93,7 @@ func checkDtype(op string, dtype Dtype) error {
 	return fmt.Errorf("tensor: %s: %w %v: want one of the dtypes of package tensor, such as Float32", op, ErrDtype, dtype)
 }
 
-// bytesOf is the memory of s.
+// bytesOf returns the memory of s.
 func bytesOf[T Element](s []T) []byte {
 	if len(s) == 0 {
 		return nil
@@ -101,7 +101,7 @@ func bytesOf[T Element](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(s[0])))
 }
 
-// elementsOf is b as elements of type T.
+// elementsOf returns b as elements of type T.
 func elementsOf[T any](b []byte) []T {
 	if len(b) == 0 {
 		return nil

@@ -78,8 +78,8 @@ func (rt *Runtime) addBias(ctx context.Context, name string, op backend.Op, to d
 	return rt.run(ctx, opSpec{op: op, name: name, infer: biased, to: to}, x, bias)
 }
 
-// Convert returns x with another dtype, of floating point (Tensor.to). It is rounded to one of 16
-// bits by way of float32.
+// Convert returns x in dtype, which is of floating point (Tensor.to). Numbers are rounded to a
+// dtype of 16 bits by way of float32.
 func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype Dtype) (*Tensor, error) {
 	in, err := rt.acquire("Convert", x)
 	if err != nil {

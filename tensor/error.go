@@ -19,8 +19,8 @@ var (
 	ErrOffloaded = errors.New("tensor is offloaded")
 	// ErrRuntime: the tensor belongs to another runtime.
 	ErrRuntime error = argument("tensor of another runtime")
-	// ErrInvalid: an argument is wrong; it is [device.ErrInvalid]. ErrShape, ErrDtype, ErrRuntime, ErrLabel and
-	// ErrIndex are classes of it.
+	// ErrInvalid: an argument is wrong; it is [device.ErrInvalid]. ErrShape, ErrDtype, ErrRuntime,
+	// ErrLabel and ErrIndex are classes of it.
 	ErrInvalid = device.ErrInvalid
 	// ErrLabel: a class label is not in [0, classes).
 	ErrLabel error = argument("label out of range")
@@ -30,7 +30,8 @@ var (
 	ErrClosed = errors.New("runtime is closed")
 	// ErrUnsupported: the device has no kernels for tensors.
 	ErrUnsupported = backend.ErrUnsupported
-	// ErrCapturing: the call is not possible while the runtime's stream is captured; it is [device.ErrCapturing].
+	// ErrCapturing: the call is not possible while the runtime's stream is captured; it is
+	// [device.ErrCapturing].
 	ErrCapturing = device.ErrCapturing
 	// ErrLeaked: tensors were still live when the runtime closed.
 	ErrLeaked = errors.New("tensors were not released")

@@ -12,13 +12,14 @@ import (
 // faultBytes is the size of a plan.Fault.
 const faultBytes = 16
 
-// A kernel that meets a wrong class label can't return an error, and to read a flag back after each cross entropy would
-// make every step wait for the device. So kernels note the first fault in a word on the device, and the next call that
-// waits anyway, a read or Synchronize, looks at it: only if a kernel that may have written it was queued since, so that
-// other programs never pay the copy of 16 bytes.
+// A kernel that meets a wrong class label can't return an error, and reading a flag back after each
+// cross entropy would make every step wait for the device. So kernels record the first fault in a
+// word on the device. The next call that waits anyway, a read or Synchronize, checks the word, but
+// only if a kernel that may have written it was queued since the last check. Programs without such
+// kernels never pay for the copy of 16 bytes.
 
-// faultWord is the device memory in which kernels note what is wrong with their data. It is allocated with
-// the first operation that needs it, and read back before the next result is.
+// faultWord is the device memory in which kernels record faults in their data. The first operation
+// that needs it allocates it, and the next read of a result checks it first.
 type faultWord struct {
 	mu     sync.Mutex
 	word   *storage
@@ -26,7 +27,8 @@ type faultWord struct {
 	closed bool
 }
 
-// take returns the word, held for the caller, or nil. With toRead it is nil unless armed, and disarmed.
+// take returns the word, retained for the caller, or nil. With toRead it returns nil unless the
+// word is armed, and disarms it.
 func (w *faultWord) take(toRead bool) *storage {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -39,15 +41,16 @@ func (w *faultWord) take(toRead bool) *storage {
 	return w.word
 }
 
-// arm makes the next read look at the word. It is called when the kernel is queued: a read of another goroutine
-// before that would disarm the word and find nothing.
+// arm makes the next read check the word. It is called after the kernel is queued; otherwise a read
+// by another goroutine could disarm the word before the kernel writes it.
 func (w *faultWord) arm() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.armed = true
 }
 
-// armFaults is arm for an operation, which runs at each replay if it is captured.
+// armFaults is arm for an operation. A captured operation runs at each replay, so each replay arms
+// the word.
 func (rt *Runtime) armFaults() {
 	if c := rt.capturing.Load(); c != nil {
 		c.faults = true
@@ -56,7 +59,7 @@ func (rt *Runtime) armFaults() {
 	rt.faults.arm()
 }
 
-// faultWord returns the word, held for the caller, for a kernel that may write its fault to it.
+// faultWord returns the word, retained for the caller, for a kernel that may record a fault in it.
 func (rt *Runtime) faultWord(ctx context.Context) (*storage, error) {
 	w := &rt.faults
 	if word := w.take(false); word != nil {
@@ -72,7 +75,7 @@ func (rt *Runtime) faultWord(ctx context.Context) (*storage, error) {
 		return nil, err
 	}
 	w.mu.Lock()
-	lost := w.word != nil || w.closed // to another goroutine that came first
+	lost := w.word != nil || w.closed // another goroutine was first, or the runtime is closed
 	if !lost {
 		w.word = fresh
 	}
@@ -86,12 +89,12 @@ func (rt *Runtime) faultWord(ctx context.Context) (*storage, error) {
 	return nil, ErrClosed
 }
 
-// faultRef is the word as an operand.
+// faultRef returns the word as an operand.
 func faultRef(word *storage) backend.Ref {
 	return backend.Ref{Ptr: word.block.Ptr(), Bytes: faultBytes, Dtype: backend.Int32}
 }
 
-// checkFaults waits for the kernels that may have found something wrong, and returns it, once.
+// checkFaults waits for the kernels that may have recorded a fault, and returns each fault once.
 func (rt *Runtime) checkFaults(ctx context.Context, op string) error {
 	word := rt.faults.take(true)
 	if word == nil {
@@ -117,7 +120,7 @@ func (rt *Runtime) checkFaults(ctx context.Context, op string) error {
 	return fmt.Errorf("tensor: %s: a loss of classes found label %d in row %d: %w: want 0..%d", op, f.Got, f.Row, ErrLabel, f.Limit-1)
 }
 
-// free gives the word back. The runtime is closed: no operation asks for another one.
+// free releases the word. The runtime is closed, so no operation allocates another one.
 func (w *faultWord) free() error {
 	w.mu.Lock()
 	word := w.word

@@ -7,8 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// Flip returns x with the order of its elements reversed along each of the given axes, in memory of
-// its own (torch.flip). Any dtype. The gradient is flipped back.
+// Flip returns a copy of x with the order of its elements reversed along each of the given axes
+// (torch.flip). Any dtype. The gradient is flipped back.
 func (rt *Runtime) Flip(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
 	in, err := rt.acquire("Flip", x)
 	if err != nil {
@@ -28,10 +28,10 @@ func (rt *Runtime) Flip(ctx context.Context, x *Tensor, axes ...int) (*Tensor, e
 	})
 }
 
-// Roll returns x with its elements moved by shifts[i] along axes[i], in memory of its own: what
-// leaves at the end of a dimension comes in at its beginning (torch.roll). Shifts along one axis
-// add up. Any dtype. The gradient is rolled back. What PyTorch does without dims is Roll of a
-// tensor that [Runtime.Reshape] has made one dimension.
+// Roll returns a copy of x with its elements moved by shifts[i] along axes[i] (torch.roll):
+// elements that leave a dimension at its end enter it at its beginning. Shifts along one axis add
+// up. Any dtype. The gradient is rolled back. PyTorch's roll without dims is Roll of a tensor that
+// [Runtime.Reshape] has made one dimension.
 func (rt *Runtime) Roll(ctx context.Context, x *Tensor, shifts, axes []int) (*Tensor, error) {
 	in, err := rt.acquire("Roll", x)
 	if err != nil {
@@ -55,8 +55,8 @@ func (rt *Runtime) Roll(ctx context.Context, x *Tensor, shifts, axes []int) (*Te
 	})
 }
 
-// rollTo copies a part of the given shape, rolled along the dimensions from axis on: in the two
-// halves of the first that is rolled.
+// rollTo copies a part of the given shape, rolled along the dimensions from axis on. It copies the
+// two halves of the first rolled dimension separately.
 func (rt *Runtime) rollTo(ctx context.Context, dst, src part, shape, by []int, axis int) error {
 	for axis < len(by) && by[axis] == 0 {
 		axis++

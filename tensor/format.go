@@ -5,7 +5,8 @@ import (
 	"io"
 )
 
-// String is dtype, shape and device, such as "float32 (128, 10) on host". It never touches the elements.
+// String returns dtype, shape and device, such as "float32 (128, 10) on host", without reading the
+// elements.
 func (t *Tensor) String() string {
 	if t.none() {
 		return "no tensor"
@@ -17,5 +18,6 @@ func (t *Tensor) String() string {
 	return s
 }
 
-// Format writes String for every verb: device memory can't be printed, it must be read first ([ToSlice]).
+// Format writes String for every verb, because device memory must be read before it can be printed
+// ([ToSlice]).
 func (t *Tensor) Format(f fmt.State, _ rune) { io.WriteString(f, t.String()) }

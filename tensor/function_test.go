@@ -25,13 +25,13 @@ func TestApplyRefuses(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	x := put(r, []float32{1})
 	for text, f := range map[string]fn.Function{
-		"the function is empty":                           {},
-		"operation":                                       {Op: backend.MatMul, Grad: backend.MatMul},
-		"no elementwise function":                         {Op: backend.Ops, Grad: backend.Ops},
-		"a parameter is NaN":                              fn.ELU(math.NaN()),
-		"the lower bound 2 is above the upper one, 1":     fn.Hardtanh(2, 1),
-		"want one of package fn":                          {Op: math.MaxUint16, Grad: math.MaxUint16},
-		"is no elementwise function: want one of package": {Op: backend.Add, Grad: backend.Linear.Of(0)},
+		"the function is empty":                               {},
+		"operation":                                           {Op: backend.MatMul, Grad: backend.MatMul},
+		"not an elementwise function":                         {Op: backend.Ops, Grad: backend.Ops},
+		"a parameter is NaN":                                  fn.ELU(math.NaN()),
+		"the lower bound 2 is above the upper one, 1":         fn.Hardtanh(2, 1),
+		"want one of package fn":                              {Op: math.MaxUint16, Grad: math.MaxUint16},
+		"is not an elementwise function: want one of package": {Op: backend.Add, Grad: backend.Linear.Of(0)},
 	} {
 		_, err := r.Apply(r.ctx, f, x)
 		require.ErrorIs(t, err, ErrInvalid)
@@ -41,5 +41,5 @@ func TestApplyRefuses(t *testing.T) {
 		require.ErrorContains(t, err, text)
 	}
 	_, err := r.ApplyGrad(r.ctx, fn.Neg, nil, x, x)
-	require.ErrorContains(t, err, "the gradient of Neg is no operation of its own")
+	require.ErrorContains(t, err, "the gradient of Neg is not an operation of its own")
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// ReLUBiasGrad is the gradient of both operands of ReLU(x + bias), from its result y (…, n): dx as
-// [Gradients.ApplyGrad] of fn.ReLU, to dst, and db (n), the sums of its rows. After an error dst is
-// undefined.
+// ReLUBiasGrad returns the gradients of both operands of ReLU(x + bias), from its result y (…, n).
+// dx is [Gradients.ApplyGrad] of fn.ReLU, written to dst, and db (n) is the sum of its rows. After
+// an error dst is undefined.
 func (d Gradients) ReLUBiasGrad(ctx context.Context, dst, dy, y *Tensor) (dx, db *Tensor, err error) {
 	rt := d.rt
 	const op = "ReLUBiasGrad"

@@ -11,8 +11,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/describe"
 )
 
-// Graph is what a function has queued once, and what is queued again, as a whole, by each Replay (torch.cuda.CUDAGraph). It is made by
-// [Runtime.Capture], is used by one goroutine at a time, and must be closed.
+// Graph is the work that a function queued once, and that each Replay queues again as a whole
+// (torch.cuda.CUDAGraph). [Runtime.Capture] makes it. It is used by one goroutine at a time, and
+// must be closed.
 type Graph struct {
 	rt      *Runtime
 	graph   device.Graph
@@ -22,40 +23,54 @@ type Graph struct {
 	kept    []kept
 	made    *made
 	scalars scalars
-	faults  bool // a kernel may note a fault
+	faults  bool // a kernel may record a fault
 	memory  *memcache.GraphMemory
 
 	described *describe.Graph // for OnOperation
 	closed    atomic.Bool
-	begun     atomic.Bool // a Replay, which calls functions of the program
+	begun     atomic.Bool // by a Replay in progress, which calls functions of the program
 }
 
-// Capture captures what f queues on the runtime's stream, and runs none of it: neither now, nor is anything different afterwards in tensors or
-// in what package autograd counts. Each [Graph.Replay] then does what a call of f would do, to the bit, without the work of calling it.
+// Capture captures the work that f queues on the runtime's stream, without running it. It changes
+// neither tensors nor the counters of package autograd. Each [Graph.Replay] then does what a call
+// of f would do, with bit-identical results, but without the cost of calling it.
 //
 //	graph, err := env.Capture(ctx, func(ctx context.Context) error { return step(ctx, x, y) })
 //	for batch := range batches {
-//		if err = errors.Join(env.CopyInPlace(ctx, x, batch.x), env.CopyInPlace(ctx, y, batch.y)); err == nil {
+//		err = errors.Join(env.CopyInPlace(ctx, x, batch.x), env.CopyInPlace(ctx, y, batch.y))
+//		if err == nil {
 //			err = graph.Replay(ctx)
 //		}
 //	}
 //
-// f gets a context whose memory comes from a private pool. A pool of the runtime's cache that ctx has ([memcache.Pool.Context]) is shared with
-// whatever else is captured in it, such as graphs for other shapes, which are then replayed on the one stream and never
-// beside each other; release it when they are closed, and let it not lend ([memcache.PoolOptions].UseOnOOM). Else the graph has one of its own. What f leaves, such as the loss, is in the pool, and each replay overwrites
-// it; what f has released is the pool's again, and other graphs' of that pool. The pool is entered meanwhile ([memcache.Pool.Enter]), which
-// changes something for caches that are Exact. Memory that is older than the capture and is read
-// or written by it is kept until the graph is closed, whoever releases it, but for that of [Runtime.FromBlock], which its owner must keep.
+// f gets a context whose memory comes from a private pool. If ctx has a pool of the runtime's cache
+// ([memcache.Pool.Context]), the graph uses it. The pool may be shared with other graphs, such as
+// graphs for other shapes, which are then replayed on the one stream and never concurrently. It
+// must not lend ([memcache.PoolOptions].UseOnOOM); release it after its graphs are closed. Without
+// such a pool, the graph has one of its own.
 //
-// Go code of f runs once, in the capture. What it computes there are constants of the graph, with these exceptions: the optimisers of package
-// autograd count their steps and take the learning rates of the day, schedules step, and tapes draw their seeds, at each replay. Operations
-// make what they need, such as an optimiser's state or compiled kernels, before: call f once before its capture.
+// Results that f leaves, such as the loss, are in the pool, and each replay overwrites them. Memory
+// that f has released belongs to the pool again, and so to the pool's other graphs. The pool is
+// entered during the capture ([memcache.Pool.Enter]), which matters to caches that are Exact.
+// Memory that is older than the capture, and that the capture reads or writes, is kept until the
+// graph is closed, even if it is released. The exception is memory of [Runtime.FromBlock], which
+// its owner must keep.
 //
-// What can't be captured returns an error that wraps [ErrCapturing] and names it, and Capture returns that one too, whatever f makes of it:
-// to read elements, to make a tensor of a slice, to wait, to move tensors to the host, memory with another context than f's. After an error
-// there is no graph; the stream, the pool and the runtime are as they were, and f may be called, or captured again. Streams and events of the
-// program's own can take part as [device.GraphCapturer] says; memory that its own work on a captured stream uses is kept like that of operations if it says so with
-// [Tensor.RecordStream], also on the runtime's stream.
+// Go code of f runs once, in the capture. Values that it computes are constants of the graph, with
+// these exceptions: at each replay the optimisers of package autograd count their steps and take
+// the current learning rates, schedules step, and tapes draw their seeds. Call f once before its
+// capture, so that operations make what they need, such as an optimiser's state or compiled
+// kernels.
+//
+// Some calls can't be captured: reading elements, making a tensor of a slice, waiting, moving
+// tensors to the host, and allocating with another context than f's. They return an error that
+// wraps [ErrCapturing] and names the call. Capture returns this error too, even if f ignores it.
+// After an error there is no graph; the stream, the pool and the runtime are as before, and f may
+// be called, or captured again.
+//
+// Streams and events of the program can take part as [device.GraphCapturer] describes. If the
+// program's own work on a captured stream uses a tensor, [Tensor.RecordStream] makes the graph keep
+// the memory like that of operands, also on the runtime's stream.
 func (rt *Runtime) Capture(ctx context.Context, f func(ctx context.Context) error) (*Graph, error) {
 	g, err := rt.capture(ctx, f)
 	if err != nil {
@@ -81,7 +96,7 @@ func (rt *Runtime) capture(ctx context.Context, f func(ctx context.Context) erro
 	if p := rt.cache.PoolOf(ctx); p.Lends() {
 		return nil, fmt.Errorf("%w: %v lends its free memory to others (PoolOptions.UseOnOOM), and replays would overwrite it", ErrInvalid, p)
 	}
-	// These live longer than a capture, and are not set to 0 at each replay.
+	// These outlive the capture, and a replay does not set them to 0.
 	fault, err := rt.faultWord(ctx)
 	if err != nil {
 		return nil, err
@@ -108,7 +123,7 @@ func (rt *Runtime) capture(ctx context.Context, f func(ctx context.Context) erro
 	return g, nil
 }
 
-// record calls f while the stream is captured. It ends the capture however f ends.
+// record calls f while the stream is captured. It ends the capture even if f panics.
 func (g *Graph) record(ctx context.Context, c *Capture, stream device.GraphCapturer, f func(ctx context.Context) error) (err error) {
 	if !g.rt.capturing.CompareAndSwap(nil, c) {
 		return fmt.Errorf("%w: the stream is captured already", ErrCapturing)
@@ -123,7 +138,7 @@ func (g *Graph) record(ctx context.Context, c *Capture, stream device.GraphCaptu
 		g.rt.capturing.Store(nil)
 		return err
 	}
-	returned := false // else f panics
+	returned := false // stays false if f panics
 	defer func() {
 		graph, endErr := stream.EndCapture()
 		leave()
@@ -148,13 +163,14 @@ func (g *Graph) record(ctx context.Context, c *Capture, stream device.GraphCaptu
 	return err
 }
 
-// Pool is the private pool that the graph's memory is in.
+// Pool returns the private pool that holds the graph's memory.
 func (g *Graph) Pool() *memcache.Pool { return g.pool }
 
-// Memory is what the graph holds while it runs. Steps of package trace tell it of the graphs that are replayed in them.
+// Memory returns the record of the memory that the graph holds while it runs. Steps of package
+// trace report it for each graph that they replay.
 func (g *Graph) Memory() *memcache.GraphMemory { return g.memory }
 
-// Nodes is the number of operations in the graph; see [device.Graph].
+// Nodes returns the number of operations in the graph; see [device.Graph].
 func (g *Graph) Nodes() int {
 	if g == nil || g.rt == nil {
 		return 0
@@ -162,10 +178,11 @@ func (g *Graph) Nodes() int {
 	return g.graph.Nodes()
 }
 
-// Replay queues the graph on the runtime's stream and returns before it has run. Before that it does what the step's Go code does in each step,
-// on this goroutine ([Capture.OnReplay]), and copies the numbers that this gives to the device. An error of the Go code, of ctx or of pinned memory comes before
-// anything is queued. After an error of the device the Go code has been called, and the graph does
-// not run.
+// Replay queues the graph on the runtime's stream and returns before it has run. First, on the
+// caller's goroutine, it runs the Go code of the step ([Capture.OnReplay]), and queues the copies
+// of the numbers that this code sets. An error of the Go code, of ctx or of pinned memory is
+// returned before anything is queued. After an error of the device the Go code has been called, but
+// the graph does not run.
 func (g *Graph) Replay(ctx context.Context) error {
 	if err := g.replay(ctx); err != nil {
 		return fmt.Errorf("tensor: Replay: %w", err)
@@ -186,7 +203,7 @@ func (g *Graph) replay(ctx context.Context) (err error) {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	if err := g.rt.refuseCaptured("Replay", "a graph is no part of another one: replay it beside the capture"); err != nil {
+	if err := g.rt.refuseCaptured("Replay", "a graph can't be part of another one: replay it outside the capture"); err != nil {
 		return err
 	}
 	if err := notByHand(g.rt.stream); err != nil {
@@ -210,7 +227,7 @@ func (g *Graph) replay(ctx context.Context) (err error) {
 	if g.faults {
 		defer g.rt.faults.arm()
 	}
-	// The step is counted by now, so it is done, whatever becomes of ctx.
+	// The step is counted by now, so it is completed even if ctx is cancelled.
 	if err := g.scalars.upload(context.WithoutCancel(ctx), g.rt); err != nil {
 		return err
 	}
@@ -230,9 +247,10 @@ func (g *Graph) replay(ctx context.Context) (err error) {
 	return nil
 }
 
-// Close waits for the replays that are queued, and gives back what the graph keeps: memory that was released meanwhile, and its pool if that
-// is its own. What of the pool is in use, such as the loss, stays until it is released. It is idempotent; other calls after it are errors that wrap
-// [device.ErrClosed]. The graph is closed also after an error. Close of nil does nothing.
+// Close waits for the queued replays and releases what the graph keeps: memory that was released
+// meanwhile and, if it is the graph's own, the pool. Memory of the pool that is in use, such as the
+// loss, stays until it is released. Close is idempotent; other calls after it return errors that
+// wrap [device.ErrClosed]. The graph is closed even after an error. Close of nil does nothing.
 func (g *Graph) Close() error {
 	if g == nil || g.rt == nil {
 		return nil
@@ -243,7 +261,7 @@ func (g *Graph) Close() error {
 	return g.end()
 }
 
-// end is Close, whatever is going on.
+// end is Close, even during a replay.
 func (g *Graph) end() error {
 	if !g.closed.CompareAndSwap(false, true) {
 		return nil
@@ -273,7 +291,7 @@ func (g *Graph) release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// String is such as "graph of 12 nodes on host".
+// String returns text such as "graph of 12 nodes on host".
 func (g *Graph) String() string {
 	if g == nil || g.rt == nil {
 		return "no graph"

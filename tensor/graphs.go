@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// graphs are those of a runtime that are not closed. Its Close closes them.
+// graphs are the open graphs of a runtime. The runtime's Close closes them.
 type graphs struct {
 	mu     sync.Mutex
 	all    map[*Graph]struct{}
 	closed bool
 }
 
-// add is false when the runtime is closed.
+// add returns false if the runtime is closed.
 func (l *graphs) add(g *Graph) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

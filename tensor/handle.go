@@ -16,31 +16,32 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// handle is the part of a tensor that outlives it: what to free if the garbage collector finds the tensor
-// unreleased. It must not refer to the tensor strongly.
+// handle is the part of a tensor that outlives it. With it the memory is freed if the garbage
+// collector finds the tensor unreleased. It must not refer to the tensor strongly.
 type handle struct {
 	rt       *Runtime
 	store    *storage
-	own      storage // of a tensor that is no view: store
+	own      storage // store, unless the tensor is a view
 	shape    Shape
-	dims     [4]int // of shape, if they are enough
+	dims     [4]int // holds shape, if it is large enough
 	dtype    Dtype
 	bytes    int64
 	made     []uintptr // the call stack, with OnLeak
 	released atomic.Bool
-	left     atomic.Bool // of a slot that is used again: nobody is at the tensor any more
+	left     atomic.Bool // in a slot that is reused: the release of the tensor is complete
 
 	// Under the lock of the runtime's list.
 	prev, next *handle
-	young      *Tensor // until it ages; then the two others
+	young      *Tensor // nil once it ages; then the two fields below are set
 	tensor     weak.Pointer[Tensor]
 	cleanup    runtime.Cleanup
 }
 
-// newHandles is how many handles are made at a time, but those of a lifetime that groups.
+// newHandles is how many handles are allocated at a time, except for lifetimes with groups.
 const newHandles = 16
 
-// newHandle makes a tensor, of l's group if it has one, and its handle, with a copy of the shape. Until it has memory the tensor is none.
+// newHandle returns a new tensor and its handle, with a copy of the shape. They belong to l's group
+// if it has one. Until begin attaches the handle, the tensor is none.
 func (rt *Runtime) newHandle(l *Lifetime, dtype Dtype, shape Shape) (*Tensor, *handle) {
 	t, h := l.newTensor()
 	if t == nil {
@@ -63,7 +64,7 @@ func (l *handles) newHandle() *handle {
 	return h
 }
 
-// release gives the handle's reference back, once; freed tells whether this call did.
+// release releases the handle's reference once; freed reports whether this call did.
 func (h *handle) release(ctx context.Context) (freed bool, err error) {
 	if !claim(h) {
 		return false, nil
@@ -71,7 +72,8 @@ func (h *handle) release(ctx context.Context) (freed bool, err error) {
 	return true, h.store.release(ctx)
 }
 
-// claim reports whether the reference is the caller's to give back: of all who find the handle unreleased, the first one's.
+// claim reports whether the caller may release the reference, which is true for the first call
+// alone.
 func claim(h *handle) bool {
 	if !h.released.CompareAndSwap(false, true) {
 		return false
@@ -82,18 +84,18 @@ func claim(h *handle) bool {
 	return true
 }
 
-// handles are a runtime's unreleased tensors, without those whose memory is borrowed.
+// handles are a runtime's unreleased tensors, except those with borrowed memory.
 type handles struct {
 	mu     sync.Mutex
 	first  *handle
 	n      int
 	bytes  int64
 	closed bool
-	fresh  []handle // for tensors to come
+	fresh  []handle // for new tensors
 
-	oldest  *handle // of the young ones, which are the first of the list
-	young   int     // how many
-	watched bool    // the next collection will be told
+	oldest  *handle // the oldest young handle; young ones are the first of the list
+	young   int     // number of young handles
+	watched bool    // the next collection will call collected
 }
 
 func (l *handles) add(h *handle, t *Tensor) error {
@@ -155,7 +157,7 @@ func (l *handles) all(keep func(*handle) bool) []*handle {
 	return hs
 }
 
-// close refuses new handles and releases those that are left.
+// close refuses new handles and releases the remaining ones.
 func (l *handles) close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -182,7 +184,8 @@ func (l *handles) close() error {
 	return errors.Join(errs...)
 }
 
-// known is what there is to say of an unreleased tensor beside its size: what its memory is for, and who made it.
+// known describes an unreleased tensor beyond its size: the label of its memory, and the place that
+// made it.
 func (h *handle) known(label memcache.Label) string {
 	s := ""
 	if label != (memcache.Label{}) {
@@ -197,7 +200,7 @@ func (h *handle) known(label memcache.Label) string {
 	return s + " made at " + place(h.made)
 }
 
-// stack is the call stack of whoever called the package.
+// stack returns the call stack of the package's caller.
 func stack() []uintptr {
 	var pcs [32]uintptr
 	n := runtime.Callers(3, pcs[:])

@@ -10,10 +10,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// IndexSelect returns the elements of x at the given places of a dimension, in memory of its own (torch.index_select).
-// index is (n), int32 or int64; the result has n elements along the dimension. x may have any dtype. What an index outside
-// of the dimension chooses is NaN, or 0 in whole numbers; the next read or Synchronize returns the error, which wraps
-// [ErrIndex].
+// IndexSelect returns a copy of the elements of x at the given indices of a dimension
+// (torch.index_select). index is (n), int32 or int64; the result has n elements along the
+// dimension. x may have any dtype. An index outside the dimension selects NaN, or 0 in whole
+// numbers, and the next read or Synchronize returns an error that wraps [ErrIndex].
 func (l Layers) IndexSelect(ctx context.Context, x *Tensor, axis int, index *Tensor) (*Tensor, error) {
 	rt := l.rt
 	if err := rt.check("IndexSelect", x, index); err != nil {
@@ -31,9 +31,8 @@ func (l Layers) IndexSelect(ctx context.Context, x *Tensor, axis int, index *Ten
 	return rt.take(ctx, "IndexSelect", x, axis, index, shape)
 }
 
-// IndexSelectGrad is the gradient of [Layers.IndexSelect]'s argument, which has the given shape: dy
-// added up at the places that it was taken from. It is the same in every run. An index outside of
-// the dimension adds nothing.
+// IndexSelectGrad returns the gradient, of the given shape, of x in [Layers.IndexSelect]: dy added
+// up at the indices. It is the same in every run. An index outside the dimension adds nothing.
 func (d Gradients) IndexSelectGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor, shape ...int) (*Tensor, error) {
 	rt := d.rt
 	if err := rt.check("IndexSelectGrad", dy, index); err != nil {
@@ -46,20 +45,21 @@ func (d Gradients) IndexSelectGrad(ctx context.Context, dy *Tensor, axis int, in
 	taken := slices.Clone(Shape(shape))
 	taken[axis] = index.Elements()
 	if len(index.shape) > 1 || !slices.Equal(taken, dy.shape) {
-		return nil, fmt.Errorf("tensor: IndexSelectGrad: %w: %v is no gradient of what %v takes of %v", ErrShape, dy.shape, index.shape, Shape(shape))
+		return nil, fmt.Errorf("tensor: IndexSelectGrad: %w: dy is %v and the index %v: they do not fit x of %v", ErrShape, dy.shape, index.shape, Shape(shape))
 	}
 	return rt.takeGrad(ctx, "IndexSelectGrad", dy, axis, index, shape, -1, false, false)
 }
 
 // EmbeddingConfig configures an embedding. Its zero value is PyTorch's default.
 type EmbeddingConfig struct {
-	// PaddingIndex is the row that gets no gradient; negative numbers count from the end. Nil: there is none.
+	// PaddingIndex is the row that gets no gradient; negative numbers count from the end. Nil means
+	// none.
 	PaddingIndex []int
-	// ScaleGradByFreq divides the gradient of each row by the number of places that it was taken to.
+	// ScaleGradByFreq divides the gradient of each row by the number of indices that select it.
 	ScaleGradByFreq bool
 }
 
-// padding is the padding's row, or -1.
+// padding returns the row of PaddingIndex, or -1.
 func (c EmbeddingConfig) padding(op string, rows int) (int, error) {
 	if len(c.PaddingIndex) == 0 {
 		return -1, nil
@@ -74,9 +74,9 @@ func (c EmbeddingConfig) padding(op string, rows int) (int, error) {
 	return row, nil
 }
 
-// Embedding returns the rows of weight (rows, n) that index, of any shape, names: of the index's
-// shape and n (torch.nn.functional.embedding). The index is int32 or int64; one outside of the rows
-// is told as by [Layers.IndexSelect].
+// Embedding returns the rows of weight (rows, n) that index selects
+// (torch.nn.functional.embedding). index is int32 or int64, of any shape; the result has index's
+// shape followed by n. An index outside the rows is reported as by [Layers.IndexSelect].
 func (l Layers) Embedding(ctx context.Context, index, weight *Tensor, cfg EmbeddingConfig) (*Tensor, error) {
 	rt := l.rt
 	if err := rt.check("Embedding", index, weight); err != nil {
@@ -92,7 +92,7 @@ func (l Layers) Embedding(ctx context.Context, index, weight *Tensor, cfg Embedd
 	return rt.take(ctx, "Embedding", weight, 0, index, append(append(Shape(room[:0]), index.shape...), weight.shape[1]))
 }
 
-// taking is how index takes rows of an array of the given shape.
+// taking returns how index takes rows of an array of the given shape.
 func taking(shape Shape, axis int, index *Tensor) plan.Take {
 	return plan.Take{Outer: elements(shape[:axis]), Rows: shape[axis], Count: index.Elements(), Inner: elements(shape[axis+1:])}
 }
@@ -108,7 +108,7 @@ func (rt *Runtime) take(ctx context.Context, op string, x *Tensor, axis int, ind
 	return rt.choose(ctx, op, x, index, shape, backend.Take, func(c *backend.Call) { backend.SetParams(c, taking(x.shape, axis, index)) })
 }
 
-// choose queues an operation that reads x by an index, and may find a fault.
+// choose queues an operation that reads x by an index, and may record a fault.
 func (rt *Runtime) choose(ctx context.Context, op string, x, index *Tensor, shape Shape, of backend.Op, set func(c *backend.Call)) (*Tensor, error) {
 	if err := wantIndex(op, index); err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (rt *Runtime) choose(ctx context.Context, op string, x, index *Tensor, shap
 	})
 }
 
-// doNoting queues a call whose last operand, which is optional, is the word for faults.
+// doNoting queues a call whose last operand, which is optional, is the fault word.
 func (rt *Runtime) doNoting(ctx context.Context, op string, c *backend.Call, faults bool) error {
 	if faults {
 		return rt.doFaulty(ctx, op, c)
@@ -137,7 +137,7 @@ func (rt *Runtime) doNoting(ctx context.Context, op string, c *backend.Call, fau
 	return rt.backend.Do(ctx, c)
 }
 
-// doFaulty queues a call whose last operand is the word for faults.
+// doFaulty queues a call whose last operand is the fault word.
 func (rt *Runtime) doFaulty(ctx context.Context, op string, c *backend.Call) error {
 	fault, err := rt.faultWord(ctx)
 	if err != nil {
@@ -150,9 +150,10 @@ func (rt *Runtime) doFaulty(ctx context.Context, op string, c *backend.Call) err
 	return rt.backend.Do(ctx, c)
 }
 
-// Gather returns the elements that index chooses along a dimension of x (torch.gather): of the index's shape, which has x's
-// number of dimensions and is nowhere larger, but along the dimension. The index is int32 or int64; one outside of the
-// dimension is told as by [Layers.IndexSelect]. x may have any dtype.
+// Gather returns the elements that index selects along a dimension of x (torch.gather). index is
+// int32 or int64. It has as many dimensions as x, and none of them is larger than x's, except the
+// one along which it selects. The result has index's shape. An index outside the dimension is
+// reported as by [Layers.IndexSelect]. x may have any dtype.
 func (l Layers) Gather(ctx context.Context, x *Tensor, axis int, index *Tensor) (*Tensor, error) {
 	rt := l.rt
 	if err := rt.check("Gather", x, index); err != nil {
@@ -165,19 +166,19 @@ func (l Layers) Gather(ctx context.Context, x *Tensor, axis int, index *Tensor) 
 	return rt.choose(ctx, "Gather", x, index, index.shape, backend.Gather, func(c *backend.Call) { c.Plan = g })
 }
 
-// GatherGrad is the gradient of [Layers.Gather]'s argument, which has the given shape: dy added up
-// at the elements that it was chosen from. It is the same in every run.
+// GatherGrad returns the gradient, of the given shape, of x in [Layers.Gather]: dy added up at the
+// elements that were selected. It is the same in every run.
 func (d Gradients) GatherGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor, shape ...int) (*Tensor, error) {
 	return d.rt.gatherGrad(ctx, "GatherGrad", dy, axis, index, shape, false)
 }
 
-// gatherGrad notes indices outside of the dimension as faults, if it shall.
+// gatherGrad records indices outside the dimension as faults if faults is true.
 func (rt *Runtime) gatherGrad(ctx context.Context, op string, dy *Tensor, axis int, index *Tensor, shape Shape, faults bool) (*Tensor, error) {
 	g, err := rt.scattering(op, shape, axis, index, dy)
 	if err != nil {
 		return nil, err
 	}
-	if len(shape) == 1 { // one column is one sum after the other
+	if len(shape) == 1 { // a single column would be summed serially
 		return rt.takeGrad(ctx, op, dy, 0, index, shape, -1, false, faults)
 	}
 	if err := cmp.Or(wantIndex(op, index), wantFloats(op, dy)); err != nil {
@@ -198,7 +199,7 @@ func (rt *Runtime) gatherGrad(ctx context.Context, op string, dy *Tensor, axis i
 	})
 }
 
-// gathering is how index chooses from an array of the given shape.
+// gathering returns how index selects from an array of the given shape.
 func gathering(op string, shape Shape, axis int, index Shape) (*plan.Gather, error) {
 	fits := len(index) == len(shape)
 	if len(shape) == 0 && fits { // a scalar is one element
@@ -221,8 +222,8 @@ func gathering(op string, shape Shape, axis int, index Shape) (*plan.Gather, err
 	return g, nil
 }
 
-// scattering checks a source and an index of its shape, and returns how they meet an array of the
-// given shape.
+// scattering checks a source and an index of its shape, and returns how the index selects from an
+// array of the given shape.
 func (rt *Runtime) scattering(op string, shape Shape, axis int, index, src *Tensor) (*plan.Gather, error) {
 	if err := rt.check(op, index, src); err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// EmbeddingGrad is the gradient of the weight of [Layers.Embedding], which has so many rows: dy, of
-// the index's shape and n, added up by row. It is the same in every run.
+// EmbeddingGrad returns the gradient (rows, n) of the weight of [Layers.Embedding]: dy, of the
+// index's shape followed by n, added up by row. It is the same in every run.
 func (d Gradients) EmbeddingGrad(ctx context.Context, dy, index *Tensor, rows int, cfg EmbeddingConfig) (*Tensor, error) {
 	rt := d.rt
 	const op = "EmbeddingGrad"
@@ -23,9 +23,10 @@ func (d Gradients) EmbeddingGrad(ctx context.Context, dy, index *Tensor, rows in
 	return rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq, false)
 }
 
-// AddEmbeddingGrad adds [Gradients.EmbeddingGrad] to dst (rows, n), of dy's dtype, in place: as the
-// sum of the two tensors, on a GPU with a few places in one launch that takes no memory. dst shares
-// none with dy and index. After an error of the launch dst is undefined.
+// AddEmbeddingGrad adds [Gradients.EmbeddingGrad] to dst (rows, n), of dy's dtype, in place. The
+// result is that of adding the two tensors. With few indices, a GPU does so in one launch that
+// allocates no memory. dst shares no memory with dy and index. After an error of the launch dst is
+// undefined.
 func (d Gradients) AddEmbeddingGrad(ctx context.Context, dst, dy, index *Tensor, cfg EmbeddingConfig) error {
 	rt := d.rt
 	const op = "AddEmbeddingGrad"
@@ -40,9 +41,9 @@ func (d Gradients) AddEmbeddingGrad(ctx context.Context, dst, dy, index *Tensor,
 	case err != nil:
 		return err
 	case dst.dtype != dy.dtype:
-		return fmt.Errorf("tensor: %s: %w: the gradient is %v, and what it is added to %v", op, ErrDtype, dy.dtype, dst.dtype)
+		return fmt.Errorf("tensor: %s: %w: the gradient is %v, and dst %v", op, ErrDtype, dy.dtype, dst.dtype)
 	case dst.shape[1] != shape[1]:
-		return fmt.Errorf("tensor: %s: %w: the gradient has rows of %d, and what it is added to is %v", op, ErrShape, shape[1], dst.shape)
+		return fmt.Errorf("tensor: %s: %w: the gradient has rows of %d, and dst is %v", op, ErrShape, shape[1], dst.shape)
 	}
 	in, t, err := rt.acquireTaken(op, dy, 0, index, shape[:])
 	if err != nil {
@@ -80,13 +81,14 @@ func (rt *Runtime) embeddingGrad(op string, dy, index *Tensor, rows int, cfg Emb
 	}
 	last := len(dy.shape) - 1
 	if last < 0 || !slices.Equal(dy.shape[:last], index.shape) || rows < 0 {
-		return shape, 0, fmt.Errorf("tensor: %s: %w: %v is no gradient of what %v takes of %d rows", op, ErrShape, dy.shape, index.shape, rows)
+		return shape, 0, fmt.Errorf("tensor: %s: %w: dy is %v and the index %v: they do not fit a weight of %d rows", op, ErrShape, dy.shape, index.shape, rows)
 	}
 	skip, err = cfg.padding(op, rows)
 	return [2]int{rows, dy.shape[last]}, skip, err
 }
 
-// acquireTaken holds the operands of a gradient of the given shape, and says how the index takes from it.
+// acquireTaken checks and holds the operands of a gradient of the given shape, and returns how the
+// index takes from it.
 func (rt *Runtime) acquireTaken(op string, dy *Tensor, axis int, index *Tensor, shape Shape) (operands, plan.Take, error) {
 	_, err := byteSize(op, dy.dtype, shape)
 	if err = cmp.Or(wantIndex(op, index), wantFloats(op, dy), err); err != nil {
@@ -100,8 +102,8 @@ func (rt *Runtime) acquireTaken(op string, dy *Tensor, axis int, index *Tensor, 
 	return in, t, err
 }
 
-// takeGrad sums by row, of a sorted index in memory of its own if there are many places. The row
-// skip gets nothing. With faults it notes indices that are of no row.
+// takeGrad sums dy by row. If there are many indices, it sorts them in scratch memory first. The
+// row skip gets nothing. With faults it records indices outside the rows.
 func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int, index *Tensor, shape Shape, skip int, mean, faults bool) (*Tensor, error) {
 	in, t, err := rt.acquireTaken(op, dy, axis, index, shape)
 	if err != nil {

@@ -83,7 +83,7 @@ func (rt *Runtime) inferReduced(o *opSpec, c *backend.Call, axes []int, x *Tenso
 	return shape, nil
 }
 
-// chooses reports whether the result is one of the elements, of which there must be one.
+// chooses reports whether the result is one of the elements, so that there must be one.
 func (o *opSpec) chooses() bool {
 	switch o.op {
 	case backend.Amax, backend.Max, backend.Amin:
@@ -100,8 +100,9 @@ func (rt *Runtime) inferReducedGrad(o *opSpec, c *backend.Call, axes []int, ts [
 	}
 	for i, t := range ts {
 		if i != 1 && !slices.Equal(t.shape, shape) && !slices.Equal(t.shape, kept) {
+			// axes may be on the caller's stack.
 			return nil, fmt.Errorf("tensor: %s: %w: the result or its gradient is %v: want %v or %v for %v over axes %v",
-				o.name, ErrShape, t.shape, shape, kept, x, slices.Clone(axes)) // axes may be on the stack
+				o.name, ErrShape, t.shape, shape, kept, x, slices.Clone(axes))
 		}
 	}
 	c.Plan = rt.reduction(x, kept)
@@ -129,7 +130,7 @@ func (rt *Runtime) inferRows(o *opSpec, c *backend.Call, axes []int, ts []*Tenso
 	return x, err
 }
 
-// everything is all elements of a dimension.
+// everything means all elements of a dimension.
 const everything = -1
 
 func inferOrdered(o *opSpec, c *backend.Call, axis, keep int, x Shape) (Shape, error) {

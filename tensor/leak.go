@@ -19,16 +19,16 @@ type Leak struct {
 	Stack []uintptr      // the call stack that made it, for runtime.CallersFrames
 }
 
-// Place is the function, file and line that made the tensor: the innermost one outside this module's own
-// packages.
+// Place returns the function, file and line that made the tensor: the innermost frame outside
+// package tensor and the packages of autograd.
 func (l Leak) Place() string { return place(l.Stack) }
 
-// String is one line with everything but the stack.
+// String returns one line with everything except the stack.
 func (l Leak) String() string {
 	return fmt.Sprintf("tensor: %v %v of %s%s was never released; made at %s", l.Dtype, l.Shape, humanize.IBytes(uint64(l.Bytes)), whose(l.Label), l.Place())
 }
 
-// whose is a label behind a size; nothing for the label that says nothing.
+// whose formats a label for use after a size. The zero label gives nothing.
 func whose(l memcache.Label) string {
 	if l == (memcache.Label{}) {
 		return ""

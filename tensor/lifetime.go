@@ -7,19 +7,19 @@ import (
 	"sync"
 )
 
-// Lifetime owns the tensors that were made with its context, and releases at Close what was not kept. It may
-// be used from several goroutines, but for Reset. See [WithLifetime].
+// Lifetime owns the tensors that were made with its context. Close releases those that were not
+// kept. It may be used from several goroutines, except Reset. See [WithLifetime].
 type Lifetime struct {
 	outer *Lifetime
-	ctx   context.Context // of the frees of Close
+	ctx   context.Context // for the frees of Close
 
 	mu     sync.Mutex
-	newest *Tensor // of those that it owns, a list
+	newest *Tensor // of the list of tensors that it owns
 	owned  int
 	closed bool
 
 	slots
-	attached attached // the first context
+	attached attached // the context of WithLifetime
 }
 
 // attached is a context whose tensors belong to a lifetime.
@@ -28,7 +28,7 @@ type attached struct {
 	lifetime *Lifetime
 }
 
-// Value is context.Context's.
+// Value implements context.Context.
 func (a *attached) Value(key any) any {
 	if key == (lifetimeKey{}) {
 		return a.lifetime
@@ -38,15 +38,16 @@ func (a *attached) Value(key any) any {
 
 type lifetimeKey struct{}
 
-// WithLifetime opens a lifetime: every tensor made with the returned context, by whatever operation, is released
-// when it closes.
+// WithLifetime opens a lifetime. When it closes, it releases every tensor that any operation made
+// with the returned context.
 //
 //	ctx, life := tensor.WithLifetime(ctx)
 //	defer life.Close()
 //	...
 //	life.Keep(result)
 //
-// Lifetimes nest. A lifetime keeps its tensors reachable, so one that is never closed leaks them.
+// Lifetimes nest. A lifetime keeps its tensors reachable, so a lifetime that is never closed leaks
+// them.
 func WithLifetime(ctx context.Context) (context.Context, *Lifetime) {
 	l := &Lifetime{outer: lifetimeOf(ctx), ctx: ctx}
 	if ctx == nil {
@@ -56,17 +57,22 @@ func WithLifetime(ctx context.Context) (context.Context, *Lifetime) {
 	return &l.attached, l
 }
 
-// Group lets the lifetime make tensors in groups, for each of which the Go heap has two objects: a first one of about as many as are expected, 16 to 512,
-// and then each of twice as many as the one before. It is for lifetimes that release nearly all that they own: the garbage collector finds a tensor that
-// was kept and then dropped ([OnLeak]) only when no other one of its group can be reached, and a tensor that lives keeps the memory of
-// its group's objects, about 300 bytes each, from being freed. It is called before the first tensor is made.
+// Group makes the lifetime allocate tensors in groups, each of which is two objects of the Go heap.
+// The first group is for about the expected number of tensors, and each later one is twice as large
+// as the one before; a group has 16 to 512 tensors.
+//
+// Group is for lifetimes that release nearly all the tensors that they own. The garbage collector
+// finds a tensor that was kept and then dropped ([OnLeak]) only when no other tensor of its group
+// is reachable. A live tensor keeps the memory of its group, about 300 bytes per tensor, from being
+// freed. Group is called before the first tensor is made.
 func (l *Lifetime) Group(expected int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.group = min(max(expected, leastTensors), mostTensors)
 }
 
-// Made is how many tensors were made with the lifetime's context, since Reset if there was one, if they are made in groups.
+// Made returns how many tensors were made in groups with the lifetime's context, since the last
+// Reset.
 func (l *Lifetime) Made() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,8 +87,8 @@ func Detached(ctx context.Context) context.Context {
 	return (*Lifetime)(nil).Attach(ctx)
 }
 
-// Attach returns a context whose tensors belong to l, whatever lifetime ctx has. A nil context stays nil, which
-// operations refuse.
+// Attach returns a context whose tensors belong to l, instead of the lifetime that ctx has. A nil
+// context stays nil, which operations refuse.
 func (l *Lifetime) Attach(ctx context.Context) context.Context {
 	if ctx == nil {
 		return nil
@@ -98,8 +104,8 @@ func lifetimeOf(ctx context.Context) *Lifetime {
 	return l
 }
 
-// Keep takes tensors out of the lifetime. They pass to the lifetime around it, or, if there is none, to the
-// caller. Tensors that the lifetime does not own are left alone.
+// Keep takes tensors out of the lifetime. They pass to the enclosing lifetime or, if there is none,
+// to the caller. Tensors that the lifetime does not own are left alone.
 func (l *Lifetime) Keep(ts ...*Tensor) {
 	for _, t := range ts {
 		if t.none() || !l.remove(t) {
@@ -111,8 +117,9 @@ func (l *Lifetime) Keep(ts ...*Tensor) {
 	}
 }
 
-// Close releases what the lifetime still owns. It is idempotent. Tensors made with its context afterwards
-// pass to the lifetime around it. The spans of the frees have their parent in the context that WithLifetime was given.
+// Close releases the tensors that the lifetime still owns. It is idempotent. Tensors that are made
+// with its context afterwards pass to the enclosing lifetime. The spans of the frees have their
+// parent in the context that WithLifetime was given.
 func (l *Lifetime) Close() error { return l.CloseContext(l.ctx) }
 
 // CloseContext is Close; the spans of the frees have their parent in ctx.
@@ -126,7 +133,7 @@ func (l *Lifetime) CloseContext(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// takeNewest ends the lifetime, and takes out a tensor that it still owns, if there is one.
+// takeNewest closes the lifetime, and removes and returns a tensor that it still owns, or nil.
 func (l *Lifetime) takeNewest() *Tensor {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +173,7 @@ func (l *Lifetime) remove(t *Tensor) bool {
 	return true
 }
 
-// unlink takes t, which l owns, out. The caller holds the lock.
+// unlink removes t, which l owns. The caller holds the lock.
 func (l *Lifetime) unlink(t *Tensor) {
 	if t.newer != nil {
 		t.newer.older = t.older
@@ -181,7 +188,7 @@ func (l *Lifetime) unlink(t *Tensor) {
 	t.owner.Store(nil)
 }
 
-// String is such as "lifetime of 3 tensors".
+// String returns text such as "lifetime of 3 tensors".
 func (l *Lifetime) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// Linear returns x wᵀ + bias for every row of x (rows, …, in), of weights (out, in) and a bias
-// (out) (torch.nn.functional.linear): the bits of [Layers.MatMul] with [TransB] and
-// [Elementwise.AddBiasInPlace], on the host in one pass over the memory.
+// Linear returns x wᵀ + bias for every row of x (rows, …, in), with w (out, in) and bias (out)
+// (torch.nn.functional.linear). The result is bit-identical to [Layers.MatMul] with [TransB]
+// followed by [Elementwise.AddBiasInPlace]. The host makes one pass over the memory.
 func (l Layers) Linear(ctx context.Context, x, w, bias *Tensor) (*Tensor, error) {
 	return l.rt.linear(ctx, "Linear", backend.MatMulAddBias, x, w, bias)
 }
@@ -21,9 +21,9 @@ func (l Layers) LinearReLU(ctx context.Context, x, w, bias *Tensor) (*Tensor, er
 	return l.rt.linear(ctx, "LinearReLU", backend.MatMulAddBiasReLU, x, w, bias)
 }
 
-// LinearWeightGrad gives the gradients of the weights and the bias of [Layers.Linear], dyᵀ x (out,
-// in) and the sums of dy's columns (out), from that of its result, dy (rows, …, out), and from x
-// (rows, …, in). db is nil if ofBias is false. On a GPU small ones are one launch.
+// LinearWeightGrad returns the gradients of the weights and the bias of [Layers.Linear]: dw = dyᵀ x
+// (out, in), and db (out), the sums of dy's columns. dy (rows, …, out) is the gradient of the
+// result, and x is (rows, …, in). db is nil if ofBias is false. On a GPU small ones are one launch.
 func (d Gradients) LinearWeightGrad(ctx context.Context, dy, x *Tensor, ofBias bool) (dw, db *Tensor, err error) {
 	rt := d.rt
 	const op = "LinearWeightGrad"
@@ -53,13 +53,14 @@ func (d Gradients) LinearWeightGrad(ctx context.Context, dy, x *Tensor, ofBias b
 	return dw, db, nil
 }
 
-// LinearInputGrad gives the gradient of the input of [Layers.Linear], dy w (rows, …, in), from that
-// of its result, dy (rows, …, out), and the weights (out, in), in new memory, which is the
-// caller's. y is the input itself, if a [Layers.LinearReLU] has made it, from rows of fanIn
-// columns; else it is nil, and fanIn is not looked at. masked reports that dx went through the
-// gradient of that ReLU as well: always on the host, and on a GPU where it is part of the same
-// launch, and the sums of dx are part of [Gradients.LinearWeightGrad]'s. Shapes that don't fit are
-// [ErrShape].
+// LinearInputGrad returns the gradient of the input of [Layers.Linear], dx = dy w (rows, …, in), in
+// new memory that the caller owns. dy (rows, …, out) is the gradient of the result, and w is (out,
+// in).
+//
+// y is the input itself if [Layers.LinearReLU] made it, from rows of fanIn columns; otherwise y is
+// nil, and fanIn is ignored. masked reports that dx includes the gradient of that ReLU. It always
+// does on the host. On a GPU it does if the mask is part of the same launch and the sums of dx are
+// part of the launch of [Gradients.LinearWeightGrad]. Shapes that don't fit are [ErrShape].
 func (d Gradients) LinearInputGrad(ctx context.Context, dy, w, y *Tensor, fanIn int) (dx *Tensor, masked bool, err error) {
 	rt := d.rt
 	const op = "LinearInputGrad"
@@ -83,7 +84,8 @@ func (d Gradients) LinearInputGrad(ctx context.Context, dy, w, y *Tensor, fanIn 
 		}
 		defer in.release()
 		if !slices.Equal(y.shape, shape) {
-			return nil, false, fmt.Errorf("tensor: %s: %w: y is %v: want %v, as the gradient is", op, ErrShape, y.shape, slices.Clone(shape)) // so that room stays on the stack
+			// The clone keeps room on the stack.
+			return nil, false, fmt.Errorf("tensor: %s: %w: y is %v: want %v, as the gradient is", op, ErrShape, y.shape, slices.Clone(shape))
 		}
 	}
 	dx, err = rt.result(ctx, op, dy.dtype, shape, func(dx *Tensor) (err error) {
@@ -98,8 +100,8 @@ func (d Gradients) LinearInputGrad(ctx context.Context, dy, w, y *Tensor, fanIn 
 	return dx, masked && err == nil, err
 }
 
-// weightGrad is the product of a layer's weights' gradient, and the sums of dy's columns if db is
-// not nil.
+// weightGrad computes the gradient of a layer's weights, and the sums of dy's columns if db is not
+// nil.
 func (rt *Runtime) weightGrad(ctx context.Context, p product, dw, db, dy, x *Tensor) error {
 	if db != nil {
 		if done, err := rt.fused(ctx, rt.productCall(backend.MatMulSums, p, dw, dy, x, db)); done {
@@ -112,7 +114,7 @@ func (rt *Runtime) weightGrad(ctx context.Context, p product, dw, db, dy, x *Ten
 	return rt.matmul(ctx, p, dw, dy, x)
 }
 
-// keptColumns is the shape of x with all its rows summed up.
+// keptColumns returns the shape of x with all its rows summed up.
 func keptColumns(x *Tensor) Shape {
 	kept := slices.Repeat(Shape{1}, len(x.shape))
 	kept[len(kept)-1] = x.shape[len(kept)-1]
@@ -136,8 +138,8 @@ func (rt *Runtime) linear(ctx context.Context, op string, of backend.Op, x, w, b
 	return rt.result(ctx, op, x.dtype, shape, func(out *Tensor) error { return rt.biased(ctx, of, p, out, x, w, bias) })
 }
 
-// biased is a product with its bias, and perhaps ReLU, by two operations where the backend does not
-// do both at once.
+// biased computes a product with its bias and, depending on op, ReLU. It queues two operations if
+// the backend does not support both in one.
 func (rt *Runtime) biased(ctx context.Context, op backend.Op, p product, out, x, w, bias *Tensor) error {
 	if done, err := rt.fused(ctx, rt.productCall(op, p, out, x, w, bias)); done {
 		return err

@@ -6,31 +6,32 @@ import (
 	"strings"
 )
 
-// LossOption changes what a loss computes, from PyTorch's default: the mean over all elements. Options that a loss does not
-// have are an error.
+// LossOption changes a loss from PyTorch's default, the mean over all elements. An option that the
+// loss does not take is an error.
 type LossOption func(*LossConfig)
 
-// LossConfig is what the options of a loss say.
+// LossConfig is the options of a loss.
 type LossConfig struct {
 	Reduction      Reduction
-	IgnoreIndex    int     // -100, unless an option says otherwise
+	IgnoreIndex    int     // rows with this label don't count; -100 by default
 	LabelSmoothing float64 // between 0 and 1
-	LogTarget      bool    // KLDivLoss takes logarithms of its target
-	// Weight are weights of classes (classes), or for BCEWithLogits of elements; PosWeight is for BCEWithLogits. They broadcast
-	// to what they weigh, have its dtype, and are constants. nil: 1.
+	LogTarget      bool    // the target of KLDivLoss is logarithms
+	// Weight is the weights of classes (classes), or of elements for BCEWithLogits; PosWeight is
+	// for BCEWithLogits. They broadcast to the weighed elements, have their dtype, and are
+	// constants. nil: 1.
 	Weight, PosWeight *Tensor
 
 	given []string // names of the options
 }
 
-// Reduction is what a loss does with the losses of the elements.
+// Reduction is how a loss combines the losses of the elements.
 type Reduction uint8
 
 const (
-	MeanReduction      Reduction = iota // of all elements, or of the weights of their classes
-	SumReduction                        // of all elements
-	NoReduction                         // a loss for each element
-	BatchMeanReduction                  // the sum over the first dimension, of KLDivLoss
+	MeanReduction      Reduction = iota // the mean, weighted by the weights of the classes
+	SumReduction                        // the sum of all elements
+	NoReduction                         // one loss per element
+	BatchMeanReduction                  // the sum over the size of the first dimension (KLDivLoss)
 )
 
 // ReduceMean is the option for the mean, which is the default (reduction="mean").
@@ -39,10 +40,10 @@ func ReduceMean(c *LossConfig) { c.reduce(MeanReduction) }
 // ReduceSum is the option for the sum (reduction="sum").
 func ReduceSum(c *LossConfig) { c.reduce(SumReduction) }
 
-// ReduceNone is the option for a loss of each element (reduction="none").
+// ReduceNone is the option for one loss per element (reduction="none").
 func ReduceNone(c *LossConfig) { c.reduce(NoReduction) }
 
-// ReduceBatchMean is KLDivLoss's option for the sum over the first dimension
+// ReduceBatchMean is KLDivLoss's option for the sum divided by the size of the first dimension
 // (reduction="batchmean").
 func ReduceBatchMean(c *LossConfig) { c.reduce(BatchMeanReduction) }
 
@@ -53,22 +54,23 @@ func LogTarget(c *LossConfig) {
 	}
 }
 
-// IgnoreIndex is the option for another label of rows that don't count than -100.
+// IgnoreIndex is the option to ignore rows with this label, instead of rows with -100.
 func IgnoreIndex(label int) LossOption {
 	return func(c *LossConfig) { c.IgnoreIndex, c.given = label, append(c.given, "IgnoreIndex") }
 }
 
-// LabelSmoothing is the option to spread so much of each label, between 0 and 1, evenly over the classes.
+// LabelSmoothing is the option to spread this part of each label, between 0 and 1, evenly over the
+// classes.
 func LabelSmoothing(amount float64) LossOption {
 	return func(c *LossConfig) { c.LabelSmoothing, c.given = amount, append(c.given, "LabelSmoothing") }
 }
 
-// Weight is the option for weights of classes, or of BCEWithLogits' elements.
+// Weight is the option for weights of classes, or of elements for BCEWithLogits.
 func Weight(w *Tensor) LossOption {
 	return func(c *LossConfig) { c.Weight, c.given = w, append(c.given, "Weight") }
 }
 
-// PosWeight is the option for weights of the positive answers of BCEWithLogits.
+// PosWeight is the option for weights of the positive targets of BCEWithLogits.
 func PosWeight(w *Tensor) LossOption {
 	return func(c *LossConfig) { c.PosWeight, c.given = w, append(c.given, "PosWeight") }
 }
@@ -79,10 +81,10 @@ func (c *LossConfig) reduce(r Reduction) {
 	}
 }
 
-// NewLossConfig is the configuration that options make of the default.
+// NewLossConfig returns the default configuration, changed by the options.
 func NewLossConfig(options ...LossOption) LossConfig {
 	if len(options) == 0 {
-		return LossConfig{IgnoreIndex: -100} // which stays off the heap
+		return LossConfig{IgnoreIndex: -100} // stays off the heap
 	}
 	c := LossConfig{IgnoreIndex: -100}
 	for _, o := range options {
@@ -93,10 +95,10 @@ func NewLossConfig(options ...LossOption) LossConfig {
 	return c
 }
 
-// Option is the option that sets all of the configuration.
+// Option returns an option that sets the whole configuration.
 func (c LossConfig) Option() LossOption { return func(to *LossConfig) { *to = c } }
 
-// Check is an error for an option that is none of those that the loss takes, or of a wrong value.
+// Check returns an error for an option that the loss does not take, or for a wrong value.
 func (c *LossConfig) Check(op string, takes ...string) error {
 	for _, name := range c.given {
 		if !slices.Contains(takes, name) {

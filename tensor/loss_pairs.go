@@ -10,11 +10,11 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// Losses of elements x and targets t of one shape return the mean over all, a scalar, unless an option says otherwise: they
-// take [ReduceSum] and [ReduceNone], which gives the shape of x. The gradients take the same options; dloss is the loss's
-// gradient, in its shape.
+// Losses of elements x and targets t of one shape return the mean over all elements, a scalar, by
+// default. They take [ReduceSum] and [ReduceNone], which gives the shape of x. The gradients take
+// the same options; dloss is the gradient of the loss, in its shape.
 
-// LossTarget says which operand of a loss a gradient is of.
+// LossTarget selects the operand of a loss that a gradient is for.
 type LossTarget bool
 
 const (
@@ -42,8 +42,8 @@ func (d Gradients) L1LossGrad(ctx context.Context, of LossTarget, dloss, x, t *T
 	return d.rt.lossGrad(ctx, "L1LossGrad", backend.L1Loss, of, dloss, x, t, 0, options)
 }
 
-// HuberLoss is half the square of x - t up to a distance of delta, and delta * (|x - t| - delta/2) beyond
-// (torch.nn.functional.huber_loss, whose delta is 1).
+// HuberLoss is half the square of x - t up to a distance of delta, and delta * (|x - t| - delta/2)
+// beyond (torch.nn.functional.huber_loss, whose delta is 1).
 func (l Layers) HuberLoss(ctx context.Context, x, t *Tensor, delta float64, options ...LossOption) (*Tensor, error) {
 	return l.rt.loss(ctx, "HuberLoss", backend.HuberLoss, x, t, delta, options)
 }
@@ -53,9 +53,9 @@ func (d Gradients) HuberLossGrad(ctx context.Context, of LossTarget, dloss, x, t
 	return d.rt.lossGrad(ctx, "HuberLossGrad", backend.HuberLoss, of, dloss, x, t, delta, options)
 }
 
-// BCEWithLogits is the binary cross entropy of logits x and probabilities t, -t log σ(x) - (1-t) log σ(-x), without overflow
-// (torch.nn.functional.binary_cross_entropy_with_logits). [Weight] and [PosWeight], which weighs the first term, broadcast to
-// x.
+// BCEWithLogits is the binary cross entropy of logits x and probabilities t, -t log σ(x) - (1-t)
+// log σ(-x), without overflow (torch.nn.functional.binary_cross_entropy_with_logits). [Weight] and
+// [PosWeight], the weights of the first term, broadcast to x.
 func (l Layers) BCEWithLogits(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
 	return l.rt.loss(ctx, "BCEWithLogits", backend.BinaryCrossEntropy, x, t, 0, options)
 }
@@ -65,20 +65,20 @@ func (d Gradients) BCEWithLogitsGrad(ctx context.Context, of LossTarget, dloss, 
 	return d.rt.lossGrad(ctx, "BCEWithLogitsGrad", backend.BinaryCrossEntropy, of, dloss, x, t, 0, options)
 }
 
-// KLDivLoss is t * (log(t) - x), where the first term is 0 if t is, of logarithms x of
-// probabilities (torch.nn.functional.kl_div): the divergence of the distribution t from x, summed
-// with [ReduceBatchMean]. With [LogTarget] t is logarithms, too.
+// KLDivLoss is t * (log(t) - x), where x is logarithms of probabilities and t * log(t) is 0 if t is
+// 0 (torch.nn.functional.kl_div). Summed with [ReduceBatchMean], it is the divergence of the
+// distribution t from x. With [LogTarget] t is logarithms, too.
 func (l Layers) KLDivLoss(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
 	return l.rt.loss(ctx, "KLDivLoss", backend.KLDivLoss, x, t, 0, options)
 }
 
-// KLDivLossGrad is the gradient of x or t of [Layers.KLDivLoss]. As in PyTorch that of a t of 0 is
-// NaN, unless t is a logarithm.
+// KLDivLossGrad is the gradient of x or t of [Layers.KLDivLoss]. As in PyTorch, the gradient of t
+// is NaN where t is 0, unless t is logarithms.
 func (d Gradients) KLDivLossGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error) {
 	return d.rt.lossGrad(ctx, "KLDivLossGrad", backend.KLDivLoss, of, dloss, x, t, 0, options)
 }
 
-// lossOperands are the operands of a loss, which are held until release.
+// lossOperands are the operands of a loss, held until release.
 type lossOperands struct {
 	kind           backend.Op
 	x, t           *Tensor
@@ -87,7 +87,7 @@ type lossOperands struct {
 	each           bool
 
 	held operands
-	own  []*Tensor // weights that were repeated
+	own  []*Tensor // weights that were broadcast or shared
 }
 
 func (p *lossOperands) release(ctx context.Context) {
@@ -136,7 +136,7 @@ func (rt *Runtime) acquirePairs(ctx context.Context, op string, kind backend.Op,
 	return p, nil
 }
 
-// divisorOf is what a reduction divides the sum of the losses of x by.
+// divisorOf returns the number by which a reduction divides the sum of the losses of x.
 func divisorOf(op string, r Reduction, x *Tensor) (float64, error) {
 	switch {
 	case r == MeanReduction:
@@ -149,13 +149,12 @@ func divisorOf(op string, r Reduction, x *Tensor) (float64, error) {
 	return float64(x.shape[0]), nil
 }
 
-// params sets the parameters of a call.
 func (p *lossOperands) params(c *backend.Call, of LossTarget) {
 	c.C = [2]float64{p.delta, p.divisor}
 	backend.SetParams(c, plan.Loss{Each: p.each, OfTarget: bool(of)})
 }
 
-// repeated is w in the shape of x, in memory of its own: weights of another shape are few.
+// repeated returns w in the shape of x, which the operands then own: a copy if w has another shape.
 func (p *lossOperands) repeated(ctx context.Context, op string, w *Tensor) (*Tensor, error) {
 	if w == nil {
 		return nil, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// MatMulOption says how MatMul reads a factor. Options may be given one by one or joined by |.
+// MatMulOption transposes a factor of MatMul. Options may be given one by one or joined by |.
 type MatMulOption uint8
 
 const (
@@ -20,12 +20,15 @@ const (
 	TransB
 )
 
-// MatMul returns the product a b after torch.matmul's rules: of the matrices (m, k) and (k, n) a matrix (m, n). More
-// dimensions in front are batches of matrices, which broadcast after NumPy's rules; a vector (k) is a row on the left and
-// a column on the right, and the result is without that dimension. [TransA] and [TransB] transpose the matrices of a factor
-// on their way in, without a copy of it; a vector has no transpose. On the host a product that is worth several processors
-// takes scratch memory from the cache, 8 MiB at most, while it is queued, and its elements are the same bits for any number of
-// them; on a GPU the first product takes a workspace for cuBLAS, which the runtime keeps until Close.
+// MatMul returns the product a b after torch.matmul's rules: of the matrices (m, k) and (k, n) a
+// matrix (m, n). Leading dimensions are batches of matrices, which broadcast after NumPy's rules. A
+// vector (k) is a row as the first factor and a column as the second, and the result lacks that
+// dimension. [TransA] and [TransB] transpose the matrices of a factor without a copy; a vector has
+// no transpose.
+//
+// On the host, a product that is worth several processors uses scratch memory of the cache, at most
+// 8 MiB, while it is queued; its bits do not depend on the number of processors. On a GPU the first
+// product allocates a workspace for cuBLAS, which the runtime keeps until Close.
 func (l Layers) MatMul(ctx context.Context, a, b *Tensor, options ...MatMulOption) (*Tensor, error) {
 	rt := l.rt
 	in, err := rt.acquireFloats("MatMul", a, b)
@@ -45,15 +48,15 @@ func (rt *Runtime) matmul(ctx context.Context, p product, out, a, b *Tensor) err
 	return rt.backend.Do(ctx, rt.productCall(backend.MatMul, p, out, a, b))
 }
 
-// product is a product of matrices, or a batch of them: of the factors' matrices (Dst: of the first
-// one, Src: of the second). Those of the result follow each other.
+// product is a product of matrices, or a batch of them. batch places the factors' matrices (Dst: of
+// the first factor, Src: of the second). The matrices of the result follow each other.
 type product struct {
 	plan.Product
 	batch *plan.Placement // nil: one product
 }
 
-// joined is the product with its batch as part of the rows, if every matrix of the first factor is
-// multiplied by one matrix: a single product.
+// joined returns the product with its batch as part of the rows, a single product, if one matrix of
+// the second factor multiplies every matrix of the first.
 func (p product) joined() product {
 	switch b := p.batch; {
 	case len(b.Dims) == 0:
@@ -65,7 +68,7 @@ func (p product) joined() product {
 	return p
 }
 
-// productCall begins a product with its operands: what follows the factors depends on the
+// productCall begins a product with its operands. The operands after the factors depend on the
 // operation.
 func (rt *Runtime) productCall(op backend.Op, p product, ts ...*Tensor) *backend.Call {
 	c := rt.call(op, ts...)
@@ -76,7 +79,7 @@ func (rt *Runtime) productCall(op backend.Op, p product, ts ...*Tensor) *backend
 	return c
 }
 
-// planMatMul is the product of a and b, and its shape, in room if that is enough.
+// planMatMul plans the product of a and b, and returns its shape, in room if that is large enough.
 func (rt *Runtime) planMatMul(a, b *Tensor, options []MatMulOption, room []int) (p product, shape Shape, err error) {
 	var all MatMulOption
 	for _, o := range options {
@@ -139,8 +142,8 @@ func (rt *Runtime) planMatMul(a, b *Tensor, options []MatMulOption, room []int) 
 	return p.joined(), shape, nil
 }
 
-// batchStrides are the strides of a factor's batch, of matrices with so many elements, along the batch of rank dimensions
-// that it broadcasts to.
+// batchStrides returns the strides of a factor's batch along the rank dimensions that it broadcasts
+// to. Each matrix has so many elements.
 func batchStrides(batch Shape, rank, matrix int) []int {
 	strides := make([]int, rank)
 	for i, n := range slices.Backward(batch) {
@@ -152,7 +155,7 @@ func batchStrides(batch Shape, rank, matrix int) []int {
 	return strides
 }
 
-// transposed is what an error says after a factor's shape.
+// transposed returns the text that follows a factor's shape in an error.
 func transposed(yes bool) string {
 	if yes {
 		return " transposed"
@@ -160,9 +163,9 @@ func transposed(yes bool) string {
 	return ""
 }
 
-// Transpose returns x with two dimensions exchanged, in memory of its own (torch.transpose, contiguous); without dims it is
-// the transpose of the matrix x. Negative dimensions count from the end. A matrix without dims must be float32 or float64;
-// with them any dtype will do.
+// Transpose returns a copy of x with two dimensions exchanged (torch.transpose, contiguous).
+// Negative dimensions count from the end, and x may have any dtype. Without dims it is the
+// transpose of the matrix x, which must be of floating point.
 func (rt *Runtime) Transpose(ctx context.Context, x *Tensor, dims ...int) (*Tensor, error) {
 	switch len(dims) {
 	case 0:
@@ -190,7 +193,7 @@ func (rt *Runtime) Transpose(ctx context.Context, x *Tensor, dims ...int) (*Tens
 	return rt.Permute(ctx, x, all...)
 }
 
-// transpose is of a matrix.
+// transpose transposes a matrix.
 func (rt *Runtime) transpose(ctx context.Context, x *Tensor) (*Tensor, error) {
 	in, err := rt.acquireFloats("Transpose", x)
 	if err != nil {

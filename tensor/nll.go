@@ -6,18 +6,18 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// NLLLoss returns the mean over the rows of x (n, classes), which are logarithms of probabilities,
-// of -row[label], a scalar (torch.nn.functional.nll_loss). Shapes, dtypes, labels and their errors
-// are those of [Layers.CrossEntropy], which has the logarithm of the softmax in it. Options are
-// [ReduceSum], [ReduceNone], [IgnoreIndex] and [Weight].
+// NLLLoss returns the mean over the rows of x (n, classes) of -row[label], a scalar
+// (torch.nn.functional.nll_loss). x is logarithms of probabilities. Shapes, dtypes, labels and
+// their errors are those of [Layers.CrossEntropy], which computes the logarithm of the softmax
+// itself. Options are [ReduceSum], [ReduceNone], [IgnoreIndex] and [Weight].
 func (l Layers) NLLLoss(ctx context.Context, x, labels *Tensor, options ...LossOption) (*Tensor, error) {
 	loss, _, err := l.rt.classLoss(ctx, "NLLLoss", backend.NLLLoss, x, labels, false, options)
 	return loss, err
 }
 
-// NLLLossGrad is the gradient of x of [Layers.NLLLoss] with the same options, times dloss, which is
-// the loss's own in its shape: 0 except for the element of each label that counts. It reads no
-// element of x.
+// NLLLossGrad returns the gradient of x in [Layers.NLLLoss] with the same options. dloss is the
+// gradient of the loss, in its shape. The result is 0 except for the element of each label that
+// counts. No element of x is read.
 func (d Gradients) NLLLossGrad(ctx context.Context, x, labels, dloss *Tensor, options ...LossOption) (*Tensor, error) {
 	rt, op := d.rt, "NLLLossGrad"
 	c := NewLossConfig(options...)

@@ -10,18 +10,27 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// A normalisation saves for its gradient, besides its argument, the mean of each row and 1 over its standard deviation, as a
-// tensor of float64: that of (x - mean) / std is computed again. Statistics are taken in float64, and rounded nowhere.
+// For its gradient, a normalisation saves its argument and a tensor of float64: the mean of each
+// row, and 1 over its standard deviation. (x - mean) / std is computed again. Statistics are
+// computed in float64 and not rounded.
 
-// NormConfig is a normalisation of layer, group or root-mean-square norm. Exactly one of Shape and Groups is given.
+// NormConfig configures a layer, group or root-mean-square norm. Exactly one of Shape and Groups is
+// given.
 type NormConfig struct {
-	Shape  []int   // normalized_shape: the last dimensions of x, which are normalised together, and the weights' shape
-	Groups int     // num_groups: that the channels, dimension 1 of x, are cut into; the weights are (channels)
-	RMS    bool    // no mean is taken away, and the root mean square becomes 1: for Shape, without a bias
-	Eps    float64 // what is added to the variance; 0: 1e-5, or for RMS the distance from 1 to the next number of x's dtype, of float32 for 16 bits
+	// Shape is normalized_shape: the last dimensions of x, which are normalised together, and the
+	// weights' shape.
+	Shape []int
+	// Groups is num_groups: the number of groups of the channels, dimension 1 of x. The weights are
+	// (channels).
+	Groups int
+	// RMS divides by the root mean square and subtracts no mean. It is for Shape, without a bias.
+	RMS bool
+	// Eps is added to the variance. 0 means 1e-5 or, for RMS, the distance from 1 to the next
+	// number of x's dtype, or of float32 for 16 bits.
+	Eps float64
 }
 
-// planNorm checks x and returns the plan and the shape of the weights.
+// planNorm checks x and returns the plan, from the cache, and the shape of the weights.
 func (rt *Runtime) planNorm(op string, c NormConfig, x *Tensor) (*plan.RowNorm, Shape, error) {
 	k := planKey{kind: planNorm}
 	k.lists(x.shape, c.Shape)
@@ -34,7 +43,7 @@ func (rt *Runtime) planNorm(op string, c NormConfig, x *Tensor) (*plan.RowNorm, 
 	})
 }
 
-// planWeighted is planNorm for x and what its norm is multiplied with and added to, either of which may be nil.
+// planWeighted is planNorm, and checks weight and bias, either of which may be nil.
 func (rt *Runtime) planWeighted(op string, c NormConfig, x, weight, bias *Tensor) (*plan.RowNorm, error) {
 	p, shape, err := rt.planNorm(op, c, x)
 	if err != nil {
@@ -73,8 +82,8 @@ func (c NormConfig) plan(op string, x Shape, dtype Dtype) (*plan.RowNorm, Shape,
 	return p, c.Shape, nil
 }
 
-// Normalize returns x, normalised as c says, times weight plus bias, either of which may be nil
-// (torch.nn.functional.layer_norm, group_norm and rms_norm), and statistics for
+// Normalize returns x, normalised as c configures, times weight plus bias, either of which may be
+// nil (torch.nn.functional.layer_norm, group_norm and rms_norm). stats are for
 // [Gradients.NormalizeGrad].
 func (l Layers) Normalize(ctx context.Context, x, weight, bias *Tensor, c NormConfig) (y, stats *Tensor, err error) {
 	rt := l.rt
@@ -92,7 +101,8 @@ func (l Layers) Normalize(ctx context.Context, x, weight, bias *Tensor, c NormCo
 	return rt.withStats(ctx, op, x, p.N*p.Groups, func(y, stats *Tensor) error { return rt.planned(ctx, backend.Normalize, p, y, stats, x, weight, bias) })
 }
 
-// withStats makes a result like x, and statistics of so many rows, that run computes.
+// withStats allocates a result like x, and statistics of so many rows, which run computes. Without
+// elements run is not called.
 func (rt *Runtime) withStats(ctx context.Context, op string, x *Tensor, rows int, run func(y, stats *Tensor) error) (y, stats *Tensor, err error) {
 	return rt.pair(ctx, op, x.dtype, x.shape, Float64, []int{2, rows}, func(y, stats *Tensor) error {
 		if y.bytes == 0 {
@@ -102,7 +112,7 @@ func (rt *Runtime) withStats(ctx context.Context, op string, x *Tensor, rows int
 	})
 }
 
-// wantShape checks the weight and bias or the running statistics, which may be nil.
+// wantShape checks the shape of weight and bias or of the running statistics, which may be nil.
 func wantShape(op string, shape Shape, ts ...*Tensor) error {
 	for _, t := range ts {
 		if t != nil && !slices.Equal(t.shape, shape) {
@@ -112,17 +122,17 @@ func wantShape(op string, shape Shape, ts ...*Tensor) error {
 	return nil
 }
 
-// NormGrads says which gradients of a normalisation are wanted. Onto, if it is not nil, is what
-// that of the input of [Gradients.NormalizeGrad] is added to, in place, of its shape and dtype: on
-// a GPU in the same launch, which takes no memory for it.
+// NormGrads selects the gradients of a normalisation. Onto is for [Gradients.NormalizeGrad]: if it
+// is not nil, the gradient of the input is added to it in place. It has the input's shape and
+// dtype. On a GPU this is the same launch, and the gradient itself takes no memory.
 type NormGrads struct {
 	Input, Weight, Bias bool
 	Onto                *Tensor
 }
 
-// NormalizeGrad returns the gradients of [Layers.Normalize] that are wanted, and nil for the
-// others: dy is that of the result, and x, weight, stats and c are as there. dx is want.Onto, if
-// that is given.
+// NormalizeGrad returns the gradients of [Layers.Normalize] that want selects, and nil for the
+// others. dy is the gradient of the result; x, weight, stats and c are those of the call. dx is
+// want.Onto, if that is given.
 func (d Gradients) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tensor, c NormConfig, want NormGrads) (dx, dw, db *Tensor, err error) {
 	rt := d.rt
 	const op = "NormalizeGrad"
@@ -187,7 +197,8 @@ func (d Gradients) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 	return dx, dw, db, nil
 }
 
-// mayAddTo holds dst, to which a gradient may be added: it is like another tensor, and shares no memory with what is read.
+// mayAddTo checks and holds dst, to which a gradient may be added: it is like another tensor, and
+// shares no memory with the tensors that are read.
 func (rt *Runtime) mayAddTo(op string, dst, like *Tensor, reads ...*Tensor) (operands, error) {
 	in, err := rt.acquireAlike(op, dst, like)
 	if err == nil && slices.ContainsFunc(reads, func(t *Tensor) bool { return t != nil && dst.shares(t) }) {
@@ -207,7 +218,7 @@ func (rt *Runtime) acquireStats(op string, dy, x, stats *Tensor, rows int) (oper
 	return in.unless(err)
 }
 
-// grads makes several results at a time, such as gradients. Its first error sticks.
+// grads allocates several results, such as gradients, and keeps the first error.
 type grads struct {
 	rt    *Runtime
 	ctx   context.Context
@@ -216,7 +227,7 @@ type grads struct {
 	err   error
 }
 
-// alloc is memory for a result, or nil if it is not wanted.
+// alloc allocates a result, or returns nil if it is not wanted.
 func (g *grads) alloc(wanted bool, shape Shape) (t *Tensor) {
 	if wanted && g.err == nil {
 		t, g.err = g.rt.alloc(g.ctx, g.op, g.dtype, shape)

@@ -9,16 +9,19 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// An Offloader moves what nobody needs for a while to pinned host memory, and back before it is needed. Copies run on streams
-// of their own, beside the kernels, and the host waits for none of them. So each hand-over is an event (docs/decisions/offload.md):
+// An Offloader moves memory that is not needed for a while to pinned host memory, and back before
+// it is needed. Copies run on streams of their own, concurrently with the kernels, and the host
+// waits for none of them. So events order each step (docs/decisions/offload.md):
 //
-//	out    the copy stream waits for the runtime's, which wrote the memory; the block is recorded on the copy stream, and freed
-//	back   the copy stream waits for the runtime's, which may have used the new block's memory before it was freed
-//	use    the runtime's stream waits for the copy
+//   - out: the copy stream waits for the runtime's, which wrote the memory. The block is recorded
+//     on the copy stream, and freed.
+//   - back: the copy stream waits for the runtime's, which may have used the new block's memory
+//     before it was freed.
+//   - use: the runtime's stream waits for the copy.
 //
 // A pinned buffer is written on one of the streams and read on the other: the pool orders these.
 
-// DefaultOffloadMinBytes and DefaultOffloadAhead are the values of an [OffloadConfig] without its own.
+// DefaultOffloadMinBytes and DefaultOffloadAhead are the defaults of [OffloadConfig].
 const (
 	DefaultOffloadMinBytes = 64 << 10
 	DefaultOffloadAhead    = 2
@@ -26,27 +29,31 @@ const (
 
 // OffloadConfig are the options of an [Offloader].
 type OffloadConfig struct {
-	// MinBytes is how much memory, in bytes, is worth a copy: what is smaller stays. 0 is [DefaultOffloadMinBytes].
+	// MinBytes is the smallest size, in bytes, that is worth a copy; smaller tensors stay. 0 means
+	// [DefaultOffloadMinBytes].
 	MinBytes int64
-	// MaxBytes is how much pinned memory, in bytes, the offloader holds at any moment, what it keeps for reuse included. What finds no
-	// room stays on the device. 0: as much as the runtime's pool gives.
+	// MaxBytes is the maximum pinned memory, in bytes, that the offloader holds at any moment,
+	// including buffers kept for reuse. Tensors for which there is no buffer stay on the device. 0:
+	// as much as the runtime's pool has.
 	MaxBytes int64
-	// Ahead is how many tensors are on their way back before they are needed, while a tape runs backward or an optimiser steps. 0 is
-	// [DefaultOffloadAhead]; negative: none, each is brought back when it is needed.
+	// Ahead is how many tensors are copied back before they are needed, while a tape runs backward
+	// or an optimiser steps. 0 means [DefaultOffloadAhead]. With a negative number, each tensor is
+	// copied back when it is needed.
 	Ahead int
-	// Out and In are the streams of the copies to the host and back, of the runtime's device. They stay the caller's, and are closed
-	// after the offloader. nil: the offloader makes one.
+	// Out and In are the streams of the copies to the host and back, of the runtime's device. The
+	// caller owns them, and closes them after the offloader. nil: the offloader makes one.
 	Out, In device.Stream
 }
 
-// Offloader moves the memory of a runtime's tensors to pinned host memory and back, on copy streams.
-// [Offloader.Offload] takes a tensor's device memory away, [Offloader.Prefetch] begins to bring it
-// back, and [Offloader.Fetch] lets the runtime's stream wait for it. [Offloader.FetchKeep] keeps the
-// copy on the host as well. An operation on an offloaded tensor returns an error that wraps
-// [ErrOffloaded]. Package autograd/offload moves activations, parameters and the optimisers' state
-// with it.
+// Offloader moves the memory of a runtime's tensors to pinned host memory and back, on copy
+// streams. [Offloader.Offload] copies a tensor to the host and frees its device memory.
+// [Offloader.Prefetch] begins to copy it back, and [Offloader.Fetch] makes the runtime's stream
+// wait for that. [Offloader.FetchKeep] keeps the copy on the host as well. An operation on an
+// offloaded tensor returns an error that wraps [ErrOffloaded]. Package autograd/offload uses an
+// Offloader to move activations, parameters and the optimisers' state.
 //
-// Its methods may be called from any goroutine; a tensor, and all that share its memory, belong to one goroutine while it moves.
+// Its methods may be called from any goroutine. While a tensor moves, one goroutine alone may use
+// it and the tensors that share its memory.
 type Offloader struct {
 	rt       *Runtime
 	minBytes int64
@@ -54,17 +61,18 @@ type Offloader struct {
 	ahead    int
 	out, in  device.Stream
 	own      []device.Stream
-	unwatch  func()        // of the cache's pressure
-	outs     atomic.Uint64 // copies out
+	unwatch  func()        // stops the watch of the cache's pressure
+	outs     atomic.Uint64 // number of copies out
 
 	mu     sync.Mutex
 	idle   []idleBuffer // the longest idle first
-	coming []*offloaded // that are copied back and not fetched, in that order
+	coming []*offloaded // copied back and not yet fetched, in that order
 	stats  OffloadStats
 	closed bool
 }
 
-// NewOffloader makes an offloader of rt's tensors. Close ends it, at the latest that of the runtime does.
+// NewOffloader returns an offloader of rt's tensors. If it is still open, the runtime's Close
+// closes it.
 func NewOffloader(rt *Runtime, cfg OffloadConfig) (*Offloader, error) {
 	if rt == nil {
 		return nil, fmt.Errorf("tensor: NewOffloader: %w: the runtime is nil", ErrInvalid)
@@ -105,17 +113,18 @@ func NewOffloader(rt *Runtime, cfg OffloadConfig) (*Offloader, error) {
 	return o, nil
 }
 
-// Runtime is whose tensors it moves.
+// Runtime returns the runtime of the tensors that the offloader moves.
 func (o *Offloader) Runtime() *Runtime { return o.rt }
 
-// MinBytes is that of its configuration: what is smaller stays.
+// MinBytes returns the size, in bytes, below which tensors stay on the device.
 func (o *Offloader) MinBytes() int64 { return o.minBytes }
 
-// Ahead is how many tensors users of the offloader bring back before they are needed; 0: none.
+// Ahead returns how many tensors users of the offloader copy back before they are needed; 0: none.
 func (o *Offloader) Ahead() int { return max(0, o.ahead) }
 
-// Close gives its pinned memory back, waits for its copies and closes its streams. Tensors that are offloaded then can only be
-// released: what is to live on is fetched before. It is idempotent. Close of nil does nothing.
+// Close releases its pinned memory, waits for its copies and closes its streams. Tensors that are
+// still offloaded can then only be released, so fetch the tensors that are still needed before.
+// Close is idempotent. Close of nil does nothing.
 func (o *Offloader) Close() error {
 	if o == nil {
 		return nil
@@ -143,14 +152,14 @@ func (o *Offloader) closeStreams() error {
 	return errors.Join(errs...)
 }
 
-// offloaders are those of a runtime, which closes them.
+// offloaders are the open offloaders of a runtime, which closes them.
 type offloaders struct {
 	mu     sync.Mutex
 	all    map[*Offloader]struct{}
 	closed bool
 }
 
-// add is false when the runtime is closed.
+// add returns false if the runtime is closed.
 func (l *offloaders) add(o *Offloader) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

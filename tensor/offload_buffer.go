@@ -9,24 +9,26 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// An offloader keeps its pinned buffers from step to step: driver calls for pinned memory take long, and wait for the device. A buffer may
-// be taken again while the last copy that reads it is queued, since the pool lets the stream that writes it wait; the pool
-// itself hands out only what is done, and would need more memory the further the host is ahead.
+// An offloader keeps its pinned buffers from step to step, because driver calls for pinned memory
+// are slow and wait for the device. A buffer may be taken again while the last copy that reads it
+// is queued, because the pool makes the stream that writes it wait. The pool itself returns only
+// buffers without pending copies, and would need more memory the further the host is ahead.
 
-// idleBuffer is pinned memory without a tensor's bytes.
+// idleBuffer is pinned memory that holds no tensor's bytes.
 type idleBuffer struct {
 	transfer.Buffer
-	size int64 // what it was asked for
+	size int64 // as requested from the pool
 }
 
-// pinnedSize is how much is asked for to hold so many bytes: steps of an eighth, so that a batch that is a little smaller finds the
-// buffers of the one before.
+// pinnedSize returns the size of a buffer for n bytes. It is rounded up in steps of an eighth, so
+// that a slightly smaller batch finds the buffers of the one before.
 func pinnedSize(n int64) int64 {
 	step := int64(1) << max(9, bits.Len64(uint64(n))-4)
 	return (n + step - 1) / step * step
 }
 
-// take returns pinned memory for n bytes, or the zero Buffer if there is none. It takes what has been idle the longest.
+// take returns pinned memory for n bytes, or the zero Buffer if there is none. It takes the buffer
+// that has been idle the longest.
 func (o *Offloader) take(ctx context.Context, n int64) (transfer.Buffer, error) {
 	size := pinnedSize(n)
 	o.mu.Lock()
@@ -44,7 +46,7 @@ func (o *Offloader) take(ctx context.Context, n int64) (transfer.Buffer, error) 
 		return transfer.Buffer{}, err
 	}
 	b, err := o.rt.pool.Get(ctx, size)
-	if noMemory(err) { // other sizes may be in the way
+	if noMemory(err) { // idle buffers of other sizes may hold the memory
 		if err = o.releaseIdle(); err == nil {
 			b, err = o.rt.pool.Get(ctx, size)
 		}
@@ -59,9 +61,10 @@ func (o *Offloader) take(ctx context.Context, n int64) (transfer.Buffer, error) 
 	return b, nil
 }
 
-// reserve counts size more bytes as held, and takes idle ones out where the limit asks for it, and where sizes that nobody needs any more
-// have added up: what is held is at most twice what was ever offloaded at once. room is false if there is none; then nothing changes. The offloader
-// is locked.
+// reserve counts size more bytes as held. It removes idle buffers if the limit requires it, or if
+// sizes that are no longer used have added up: the offloader holds at most twice the most bytes
+// that were ever offloaded at once. room is false if the limit allows no buffer; then nothing
+// changes. The caller holds the lock.
 func (o *Offloader) reserve(size int64) (victims []idleBuffer, room bool) {
 	held := o.stats.PinnedBytes.Current + size
 	over := held - 2*max(o.stats.OffloadedBytes.Peak, held-o.idleBytes())
@@ -88,7 +91,7 @@ func (o *Offloader) idleBytes() (n int64) {
 	return n
 }
 
-// give takes a buffer back. Copies that are queued may use it still.
+// give returns a buffer to the offloader. Queued copies may still use it.
 func (o *Offloader) give(b transfer.Buffer) error {
 	size := int64(b.Len())
 	o.mu.Lock()
@@ -101,13 +104,13 @@ func (o *Offloader) give(b transfer.Buffer) error {
 	return o.drop(b)
 }
 
-// drop gives a buffer to the pool.
+// drop releases a buffer to the pool.
 func (o *Offloader) drop(b transfer.Buffer) error {
 	o.count(func(s *OffloadStats) { unpin(s, int64(b.Len())) })
 	return b.Release()
 }
 
-// releaseIdle gives the pool what is idle.
+// releaseIdle releases the idle buffers to the pool.
 func (o *Offloader) releaseIdle() error {
 	o.mu.Lock()
 	idle := o.idle
@@ -129,7 +132,7 @@ func release(bs []idleBuffer) error {
 
 func unpin(s *OffloadStats, size int64) { move(&s.PinnedBytes, -size) }
 
-// noMemory reports whether pinned memory is short.
+// noMemory reports whether pinned memory ran out.
 func noMemory(err error) bool {
 	return errors.Is(err, transfer.ErrLimit) || errors.Is(err, device.ErrOutOfMemory)
 }

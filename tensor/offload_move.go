@@ -10,29 +10,33 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// offloaded is where a storage's bytes are while it has no block.
+// offloaded holds a storage's bytes while it has no block.
 type offloaded struct {
 	by      *Offloader
 	buffer  transfer.Buffer
 	label   memcache.Label
-	renamed bool   // label is a later one than that of the block
-	version uint64 // of the storage, when it came back and these bytes stayed
-	number  uint64 // of the copy that made them
+	renamed bool   // label was set while the storage was offloaded
+	version uint64 // of the storage, when it came back and these bytes were kept
+	number  uint64 // of the copy that wrote them
 
 	// Under the offloader's lock.
-	block memcache.Block // that they are copied to; the zero Block until Prefetch
-	ready device.Event   // the end of that copy; nil: there is none
+	block memcache.Block // destination of the copy back; zero until Prefetch
+	ready device.Event   // the end of that copy; nil if there is none
 }
 
-// Offload copies the memory of t, and so of all tensors that share it, to pinned memory, and frees it on the device once the copy, which is
-// queued behind the work on the runtime's stream, is done. It waits for none of that; memory that is short may be waited for. t and the others keep shape, dtype,
-// version and label, and can be released; operations on them are errors that wrap [ErrOffloaded] until Fetch. What other streams than the
-// runtime's do with the memory is recorded ([Tensor.RecordStream]) and ordered by the caller.
+// Offload copies the memory of t, and so of all tensors that share it, to pinned memory. The copy
+// is queued after the work on the runtime's stream, and the device memory is freed once it has run.
+// Offload does not wait for that, but it may wait for pinned memory that is short. t and the others
+// keep shape, dtype, version and label, and can be released; other operations on them return errors
+// that wrap [ErrOffloaded] until Fetch. If streams other than the runtime's use the memory, the
+// caller records ([Tensor.RecordStream]) and orders that work.
 //
-// Where [Offloader.FetchKeep] has kept the bytes and nothing was written since ([Tensor.Version]), nothing is copied: the memory is freed.
+// If [Offloader.FetchKeep] has kept the bytes and nothing was written since ([Tensor.Version]),
+// nothing is copied: the memory is freed.
 //
-// The result says whether the memory is offloaded. It is not where it is small, where it is somebody else's ([Runtime.FromBlock]) or a graph's, and where
-// pinned memory is short: then t stays as it is, without an error.
+// The result reports whether the memory is offloaded. t stays on the device, without an error, if
+// the memory is small, if it belongs to a caller ([Runtime.FromBlock]) or to a graph, or if pinned
+// memory is short.
 func (o *Offloader) Offload(ctx context.Context, t *Tensor) (bool, error) {
 	if err := o.check(ctx, "Offload", t); err != nil {
 		return false, err
@@ -76,7 +80,8 @@ func (o *Offloader) Offload(ctx context.Context, t *Tensor) (bool, error) {
 	return true, nil
 }
 
-// copied is the storage's bytes in pinned memory, where they are or are being copied to; nil: there is none. unchanged says that they were there.
+// copied returns the storage's bytes in pinned memory, to which their copy may still be queued; nil
+// if there is no pinned memory. unchanged reports that they were there already.
 func (o *Offloader) copied(ctx context.Context, s *storage) (a *offloaded, unchanged bool, err error) {
 	if s.kept != nil && s.kept.by != o {
 		if err := s.forgetKept(); err != nil {
@@ -106,7 +111,8 @@ func (o *Offloader) copied(ctx context.Context, s *storage) (a *offloaded, uncha
 	return &offloaded{by: o, buffer: buffer, number: number}, false, nil
 }
 
-// copyOut queues the copy to the host, and returns its number. The pool records the block on the copy stream, which the free of the block needs.
+// copyOut queues the copy to the host and returns its number. The pool records the block on the
+// copy stream, which the block's free needs.
 func (o *Offloader) copyOut(ctx context.Context, s *storage, buffer transfer.Buffer) (uint64, error) {
 	if err := o.order(o.rt.stream, o.out); err != nil {
 		return 0, err
@@ -118,9 +124,11 @@ func (o *Offloader) copyOut(ctx context.Context, s *storage, buffer transfer.Buf
 	return o.outs.Add(1), nil
 }
 
-// join lets the runtime's stream wait for the copy to block, and tells the cache what that stands behind, so that memory is free again in the order of the
-// stream and not when the device is that far: the host may be steps ahead. The block needs no event of the copy stream when it is freed. And if the bytes
-// are those of the last copy out, all copies out are over by then, and the blocks that they read are free.
+// join makes the runtime's stream wait for the copy to block, and reports the wait to the cache. So
+// memory becomes free in the order of the stream, instead of when the device gets there: the host
+// may be steps ahead. When the block is freed, it needs no event of the copy stream. If the bytes
+// are those of the last copy out, all copies out have run by then, and the blocks that they read
+// are free.
 func (o *Offloader) join(a *offloaded, block memcache.Block, ready device.Event) error {
 	if err := o.rt.stream.Wait(ready); err != nil {
 		return err
@@ -134,9 +142,10 @@ func (o *Offloader) join(a *offloaded, block memcache.Block, ready device.Event)
 	return o.rt.cache.WaitStream(o.rt.stream, o.out)
 }
 
-// Prefetch begins to bring the memory of t back, if it is offloaded: it allocates, on the runtime's stream and with the label that the memory had,
-// and queues the copy. [Offloader.Fetch] comes before the use. Without device memory it is an error that wraps [memcache.ErrOutOfMemory], and t
-// stays offloaded.
+// Prefetch begins to copy the memory of t back, if it is offloaded: it allocates on the runtime's
+// stream, with the label that the memory had, and queues the copy. Call [Offloader.Fetch] before
+// using t. Without device memory Prefetch returns an error that wraps [memcache.ErrOutOfMemory],
+// and t stays offloaded.
 func (o *Offloader) Prefetch(ctx context.Context, t *Tensor) error {
 	if err := o.check(ctx, "Prefetch", t); err != nil {
 		return err
@@ -148,7 +157,7 @@ func (o *Offloader) Prefetch(ctx context.Context, t *Tensor) error {
 	return err
 }
 
-// begin reports whether it was this call that queued the copy.
+// begin reports whether this call queued the copy.
 func (o *Offloader) begin(ctx context.Context, call string, t *Tensor) (bool, error) {
 	s := t.store
 	a := s.away.Load()
@@ -168,7 +177,7 @@ func (o *Offloader) begin(ctx context.Context, call string, t *Tensor) (bool, er
 	return true, nil
 }
 
-// copyBack queues the copy to the device, and returns an event behind it.
+// copyBack queues the copy to the device, and returns an event recorded after it.
 func (o *Offloader) copyBack(ctx context.Context, a *offloaded, block memcache.Block, bytes int64) (device.Event, error) {
 	if err := o.order(o.rt.stream, o.in); err != nil {
 		return nil, err
@@ -184,7 +193,7 @@ func (o *Offloader) copyBack(ctx context.Context, a *offloaded, block memcache.B
 }
 
 // rescue moves an offloaded storage's bytes to another buffer, by way of the block to which their
-// copy is queued: the pool can't say when that copy ends, and refuses the buffer from then on.
+// copy is queued: the pool can't track the end of that copy, and refuses the buffer from then on.
 func (o *Offloader) rescue(ctx context.Context, a *offloaded, block memcache.Block, bytes int64) error {
 	buffer, err := o.take(ctx, bytes)
 	if err == nil && buffer.IsZero() {
@@ -200,15 +209,19 @@ func (o *Offloader) rescue(ctx context.Context, a *offloaded, block memcache.Blo
 	return o.drop(buffer)
 }
 
-// Fetch brings the memory of t back, if it is offloaded, unless Prefetch has begun that, and lets the runtime's stream wait for the copy, so that
-// operations on t can be queued. The host does not wait. The pinned memory is given back, also that of an earlier FetchKeep. An error is one of Prefetch's.
+// Fetch copies the memory of t back, if it is offloaded and Prefetch has not begun that. It makes
+// the runtime's stream wait for the copy, so that operations on t can be queued; the host does not
+// wait. The pinned memory is released, including memory that an earlier FetchKeep kept. Its errors
+// are those of Prefetch.
 func (o *Offloader) Fetch(ctx context.Context, t *Tensor) error {
 	return o.fetch(ctx, "Fetch", t, false)
 }
 
-// FetchKeep is Fetch, but for the pinned memory, which stays t's: offloading it again, as long as nothing has written it, is a free and no copy, and a copy
-// into the same pinned memory otherwise. What writes it other than by operations of this package is told by [IncrementVersion]. It is for what is read
-// many times and seldom written, such as parameters.
+// FetchKeep is Fetch, except that t keeps the pinned memory. As long as t is not written,
+// offloading it again frees the device memory without a copy; after a write, it copies into the
+// same pinned memory. Writes other than by operations of this package must be reported with
+// [IncrementVersion]. FetchKeep is for tensors that are read many times and seldom written, such as
+// parameters.
 func (o *Offloader) FetchKeep(ctx context.Context, t *Tensor) error {
 	return o.fetch(ctx, "FetchKeep", t, true)
 }
@@ -228,7 +241,7 @@ func (o *Offloader) fetch(ctx context.Context, call string, t *Tensor, keep bool
 	var block memcache.Block
 	var ready device.Event
 	began := false
-	for ready == nil { // somebody else's need for memory may come between
+	for ready == nil { // an allocation of another goroutine may give the copy up in between
 		var err error
 		if began, err = o.begin(ctx, call, t); err != nil {
 			return err
@@ -239,7 +252,7 @@ func (o *Offloader) fetch(ctx context.Context, call string, t *Tensor, keep bool
 		if began {
 			err = errors.Join(err, giveUp(ctx, block, ready))
 		} else {
-			o.land(a, block, ready) // as Prefetch has left it
+			o.land(a, block, ready) // as Prefetch left it
 		}
 		return t.offloadError(call, err)
 	}
@@ -261,7 +274,7 @@ func (o *Offloader) fetch(ctx context.Context, call string, t *Tensor, keep bool
 	return nil
 }
 
-// giveUp ends a copy back that nobody waits for: the bytes are on the host still.
+// giveUp cancels a copy back. The bytes are still on the host.
 func giveUp(ctx context.Context, block memcache.Block, ready device.Event) error {
 	if ready == nil {
 		return nil
@@ -269,13 +282,13 @@ func giveUp(ctx context.Context, block memcache.Block, ready device.Event) error
 	return errors.Join(ready.Close(), block.FreeContext(ctx))
 }
 
-// end gives back the pinned memory of a storage's bytes.
+// end releases the pinned memory of a storage's bytes.
 func (a *offloaded) end(bytes int64) error {
 	a.by.count(func(st *OffloadStats) { back(st, bytes) })
 	return a.by.give(a.buffer)
 }
 
-// forgetKept gives back the pinned memory that a storage has kept.
+// forgetKept releases the pinned memory that a storage has kept.
 func (s *storage) forgetKept() error {
 	a := s.kept
 	s.kept = nil
@@ -285,13 +298,13 @@ func (s *storage) forgetKept() error {
 	return a.by.give(a.buffer)
 }
 
-// release gives back all that an offloaded storage holds.
+// release releases everything that an offloaded storage holds.
 func (a *offloaded) release(ctx context.Context, bytes int64) error {
 	block, ready := a.by.takeComing(a)
 	return errors.Join(giveUp(ctx, block, ready), a.end(bytes))
 }
 
-// order lets what is queued on then from now on run after what is queued on first.
+// order makes work that is queued on then from now on run after the work queued on first so far.
 func (o *Offloader) order(first, then device.Stream) error {
 	e, err := o.mark(first)
 	if err != nil {
@@ -301,7 +314,7 @@ func (o *Offloader) order(first, then device.Stream) error {
 	return then.Wait(e)
 }
 
-// mark returns an event behind what is queued on s.
+// mark returns an event recorded after the work queued on s.
 func (o *Offloader) mark(s device.Stream) (device.Event, error) {
 	e, err := o.rt.Device().NewEvent(device.EventOptions{})
 	if err != nil {
@@ -314,7 +327,7 @@ func (o *Offloader) mark(s device.Stream) (device.Event, error) {
 	return e, nil
 }
 
-// check tells whether the offloader can move t.
+// check returns an error if the offloader can't move t.
 func (o *Offloader) check(ctx context.Context, call string, t *Tensor) error {
 	if o == nil {
 		return fmt.Errorf("tensor: %s: %w: the offloader is nil", call, ErrInvalid)

@@ -8,14 +8,16 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// What is brought back ahead of its use must not take the memory that somebody needs now. So what is on its way is given up when the
-// cache runs out of memory, the latest first, since its bytes are on the host still: whoever needs them brings them back again. That
-// comes from any goroutine, and so what an offloaded storage has on the device is under the offloader's lock until Fetch has claimed it.
+// Memory that is copied back ahead of its use must not take memory that is needed now. So copies
+// back are given up when the cache runs out of memory, the latest first. Their bytes are still on
+// the host, and are copied back again when they are needed. Any goroutine may cause this, so the
+// offloader's lock guards the device memory of an offloaded storage until Fetch has claimed it.
 
-// aheadKey marks the context of an allocation that is not needed yet, for which nothing is given up.
+// aheadKey marks the context of an allocation that is not needed yet. No copy is given up for it.
 type aheadKey struct{}
 
-// relieve gives up one of what is on its way back, when the cache has run out of memory. The cache asks again if that is not enough.
+// relieve gives up one copy back when the cache has run out of memory. The cache calls it again if
+// that is not enough.
 func (o *Offloader) relieve(ctx context.Context, _ int64) (freed int64) {
 	if ctx.Value(aheadKey{}) != nil {
 		return 0
@@ -31,7 +33,7 @@ func (o *Offloader) relieve(ctx context.Context, _ int64) (freed int64) {
 	return block.Size()
 }
 
-// land notes what an offloaded storage's bytes are being copied to.
+// land records the destination of an offloaded storage's copy back.
 func (o *Offloader) land(a *offloaded, block memcache.Block, ready device.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -46,7 +48,8 @@ func (o *Offloader) takeComing(a *offloaded) (memcache.Block, device.Event) {
 	return o.claim(a)
 }
 
-// claim takes from an offloaded storage what its bytes are being copied to; without an event that is nothing. The offloader is locked.
+// claim removes and returns the destination of an offloaded storage's copy back; without an event
+// there is none. The caller holds the lock.
 func (o *Offloader) claim(a *offloaded) (block memcache.Block, ready device.Event) {
 	block, ready = a.block, a.ready
 	a.block, a.ready = memcache.Block{}, nil

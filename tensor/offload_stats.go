@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// OffloadStats is what an [Offloader] has done and holds.
+// OffloadStats are the statistics of an [Offloader].
 type OffloadStats = transfer.OffloadStats
 
 // Stats returns the offloader's statistics. Sizes are in bytes.
@@ -30,7 +30,7 @@ func (o *Offloader) count(change func(*OffloadStats)) {
 	}
 }
 
-// back takes so many bytes off what is offloaded.
+// back subtracts a storage that is no longer offloaded.
 func back(s *OffloadStats, bytes int64) {
 	move(&s.Offloaded, -1)
 	move(&s.OffloadedBytes, -bytes)
@@ -47,7 +47,7 @@ func move(s *memcache.Stat, d int64) {
 	}
 }
 
-// String has the memory that is offloaded now.
+// String reports the memory that is offloaded now.
 func (o *Offloader) String() string {
 	s := o.Stats()
 	return fmt.Sprintf("offloader of %s: %d bytes of %d tensors", o.rt.Device().Name(), s.OffloadedBytes.Current, s.Offloaded.Current)

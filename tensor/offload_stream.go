@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// onHost waits until the bytes of an offloaded tensor are in pinned memory and no copy uses them any more, and returns them. If they are to be
-// written a copy back that has begun is given up.
+// onHost waits until the bytes of an offloaded tensor are in pinned memory and no copy uses them,
+// and returns them. If they are to be written, a copy back in flight is given up.
 func onHost(ctx context.Context, call string, t *Tensor, write bool) ([]byte, error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("tensor: %s: %w: the context is nil; use context.Background()", call, ErrInvalid)

@@ -10,15 +10,16 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Open makes a runtime and everything below it: it opens the device of that name, with the options of [device.Open]
-// ("host", "host?capacity=2GiB", "cuda:0"), and gives it a cache, a pool of pinned memory and a stream.
+// Open creates a runtime and everything below it: it opens the device of that name, with the
+// options of [device.Open] ("host", "host?capacity=2GiB", "cuda:0"), and creates a cache, a pool of
+// pinned memory and a stream for it.
 //
 //	env, err := tensor.Open("host")
 //	defer env.Close()
 //
-// All of that is the runtime's: [Runtime.Close] closes it. Every program has the device "host". The backend of another
-// one is imported by the program, for its side effect, and named in the error, which wraps [device.ErrNoBackend], if it
-// is not. After an error nothing stays open.
+// The runtime owns all of these, and [Runtime.Close] closes them. Every program has the device
+// "host". The package of another backend must be imported for its side effect; otherwise the error
+// wraps [device.ErrNoBackend] and names the package. After an error nothing stays open.
 func Open(name string, options ...Option) (*Runtime, error) {
 	cfg := newConfig(options)
 	own := new(owned)
@@ -30,7 +31,7 @@ func Open(name string, options ...Option) (*Runtime, error) {
 	return rt, nil
 }
 
-// owned is what Open made, and what closes it, in the order of the making.
+// owned is the functions that close what Open made, in the order of creation.
 type owned struct {
 	closers []func() error
 }
@@ -61,8 +62,8 @@ func (o *owned) open(name string, cfg config) (*Runtime, error) {
 
 func (o *owned) onClose(f func() error) { o.closers = append(o.closers, f) }
 
-// close closes everything in the reverse order: the pool first, whose copies run on the stream, then the stream, whose
-// work uses the cache's memory, and the device last. An error does not end it.
+// close closes everything in reverse order: the pool first, whose copies run on the stream, then
+// the stream, whose work uses the cache's memory, and the device last. It continues after an error.
 func (o *owned) close() error {
 	if o == nil {
 		return nil

@@ -8,12 +8,13 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// check tells whether the tensors can be used by an operation of rt.
+// check returns an error if an operation of rt can't use the tensors.
 func (rt *Runtime) check(op string, ts ...*Tensor) error {
 	return rt.checkOwn(op, false, ts...)
 }
 
-// checkOwn tells whether the tensors are rt's and, unless anywhere is true, on the device.
+// checkOwn returns an error unless the tensors are rt's and, unless anywhere is true, on the
+// device.
 func (rt *Runtime) checkOwn(op string, anywhere bool, ts ...*Tensor) error {
 	if rt.closed.Load() {
 		return fmt.Errorf("tensor: %s: %w", op, ErrClosed)
@@ -34,8 +35,9 @@ func (rt *Runtime) checkOwn(op string, anywhere bool, ts ...*Tensor) error {
 	return nil
 }
 
-// operands holds the memory of an operation's operands until its work is queued, whoever releases the tensors
-// meanwhile. It needs no lock: it belongs to the call, and holds a reference to each storage.
+// operands holds the memory of an operation's operands until its work is queued, even if the
+// tensors are released meanwhile. It needs no lock, because it belongs to the call and holds a
+// reference to each storage.
 type operands struct {
 	rt     *Runtime
 	stores [12]*storage
@@ -80,7 +82,7 @@ func (rt *Runtime) acquireAlike(op string, ts ...*Tensor) (operands, error) {
 	return in, err
 }
 
-// unless gives the operands back if err is not nil.
+// unless releases the operands if err is not nil.
 func (in operands) unless(err error) (operands, error) {
 	if err != nil {
 		in.release()
@@ -89,7 +91,7 @@ func (in operands) unless(err error) (operands, error) {
 	return in, nil
 }
 
-// present are the operands that an operation must have, and those of the optional ones that are there.
+// present appends the optional operands that are not nil to ts.
 func present(ts []*Tensor, optional ...*Tensor) []*Tensor {
 	for _, t := range optional {
 		if t != nil {
@@ -99,7 +101,7 @@ func present(ts []*Tensor, optional ...*Tensor) []*Tensor {
 	return ts
 }
 
-// add moves what others hold to in.
+// add moves the references of others to in.
 func (in *operands) add(others *operands) {
 	in.n += copy(in.stores[in.n:], others.stores[:others.n])
 	others.n = 0
@@ -125,8 +127,8 @@ func (t *Tensor) overlaps(b *Tensor) bool {
 	return t.shares(b) && !(t.ptr() == b.ptr() && slices.Equal(t.shape, b.shape))
 }
 
-// shares reports whether a byte belongs to both tensors. Those of FromBlock may share one without a
-// storage.
+// shares reports whether a byte belongs to both tensors. Tensors of FromBlock may share one without
+// sharing a storage.
 func (t *Tensor) shares(b *Tensor) bool {
 	return t.ptr() < b.ptr()+device.Ptr(b.bytes) && b.ptr() < t.ptr()+device.Ptr(t.bytes)
 }

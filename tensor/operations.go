@@ -11,13 +11,13 @@ import (
 )
 
 // OnOperation calls f before each operation is queued on the runtime's stream, with the operation's
-// context and name. The function that f returns, unless it is nil, is called once the operation is
-// queued. Both run on the goroutine of the operation, without locks, and must not use the runtime.
-// about is the operation's shapes and dtypes; it must not be used after f has returned.
+// context and name. about describes the operation's shapes and dtypes; it must not be used after f
+// has returned. If f returns a function, it is called once the operation is queued. Both run on the
+// goroutine of the operation, without locks, and must not use the runtime.
 //
-// A captured operation is not seen. A replay of a [Graph] is one operation, and about is how many
-// operations of each name the graph has. A runtime without this option does nothing for it. If it
-// is given several times, each f is called.
+// Captured operations are not reported. A replay of a [Graph] is one operation, and about is how
+// many operations of each name the graph has. If the option is given several times, each f is
+// called. A runtime without it does no extra work.
 func OnOperation(f func(ctx context.Context, s device.Stream, name string, about fmt.Stringer) (queued func())) Option {
 	return optionFunc(func(c config) config {
 		earlier := c.onOperation
@@ -44,7 +44,8 @@ func (q queued) call() {
 	}
 }
 
-// noteShapes adds the shapes of tensors, of which nil are absent operands, for OnOperation.
+// noteShapes adds the shapes of tensors to the call, for OnOperation. A nil tensor is an absent
+// operand.
 func noteShapes(c *backend.Call, ts ...*Tensor) {
 	for _, t := range ts {
 		if t == nil {
@@ -55,7 +56,7 @@ func noteShapes(c *backend.Call, ts ...*Tensor) {
 	}
 }
 
-// noteItem is noteShapes of a list: its first item begins with n tensors of t's shape.
+// noteItem is noteShapes for a list: its first item begins with n tensors of t's shape.
 func noteItem(c *backend.Call, t *Tensor, n int) {
 	c.Shapes = make([][]int, c.N, c.N+n)
 	for range n {
@@ -63,19 +64,19 @@ func noteItem(c *backend.Call, t *Tensor, n int) {
 	}
 }
 
-// observed is a backend that shows its operations to OnOperation.
+// observed is a backend that reports its operations to OnOperation.
 type observed struct {
 	backend.Backend
 	rt *Runtime
 }
 
-// Do is backend.Backend's.
+// Do implements backend.Backend.
 func (o observed) Do(ctx context.Context, c *backend.Call) error {
 	defer o.begin(ctx, c.Op, (*describe.Call)(c))()
 	return o.Backend.Do(ctx, c)
 }
 
-// DoLists makes calls of one operation, such as a step of an optimiser, one operation.
+// DoLists reports calls of one operation, such as a step of an optimiser, as one operation.
 func (o observed) DoLists(ctx context.Context, calls []*backend.Call) error {
 	if len(calls) > 0 {
 		defer o.begin(ctx, calls[0].Op, describe.Calls(calls))()
@@ -95,7 +96,7 @@ func (o observed) begin(ctx context.Context, op backend.Op, about fmt.Stringer) 
 	return func() {}
 }
 
-// observeReplay is OnOperation of a graph's replay.
+// observeReplay is OnOperation for a graph's replay.
 func (rt *Runtime) observeReplay(ctx context.Context, g *describe.Graph) (end func()) {
 	if rt.onOperation != nil {
 		if queued := rt.onOperation(ctx, rt.stream, g.Name, g); queued != nil {

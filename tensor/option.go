@@ -25,7 +25,7 @@ type config struct {
 	cache   memcache.Config
 	pool    transfer.Config
 	stream  device.StreamOptions
-	forOpen []string // the options that were given and configure what Open alone makes
+	forOpen []string // names of the given options that only Open takes
 }
 
 func newConfig(options []Option) config {
@@ -42,23 +42,24 @@ type optionFunc func(config) config
 
 func (f optionFunc) apply(c config) config { return f(c) }
 
-// OnLeak makes the runtime remember the place that made each tensor (about 1 µs a tensor) and call f for each
-// one that the garbage collector finds unreleased, after its memory was given back. f runs on a goroutine of
-// the Go runtime's, or inside an allocation that ran out of memory, without locks: it must not wait for the
-// device. Without this option such tensors are reclaimed in silence.
+// OnLeak makes the runtime record the place that made each tensor (about 1 µs a tensor), and call f
+// for each tensor that the garbage collector finds unreleased, after its memory was freed. f runs
+// without locks, on a goroutine of the Go runtime or inside an allocation that ran out of memory,
+// so it must not wait for the device. Without this option such tensors are reclaimed silently.
 func OnLeak(f func(Leak)) Option {
 	return optionFunc(func(c config) config { c.onLeak = f; return c })
 }
 
-// AllowTF32 lets matrix products of float32 cut their factors to 10 bits of mantissa, on GPUs that are faster then
-// (torch.backends.cuda.matmul.allow_tf32). Elsewhere it changes nothing.
+// AllowTF32 allows matrix products of float32 to reduce their factors to 10 bits of mantissa, on
+// GPUs that are faster then (torch.backends.cuda.matmul.allow_tf32). On other devices it changes
+// nothing.
 func AllowTF32() Option {
 	return optionFunc(func(c config) config { c.tf32 = true; return c })
 }
 
-// Backend insists on the kernels that were registered under a name: see package backend. Without
-// this option the newest registered backend that takes the device is asked, and the module's own
-// last.
+// Backend selects the kernels that were registered under a name: see package backend. Without this
+// option the runtime uses the newest registered backend that takes the device, and the module's own
+// backends last.
 func Backend(name string) Option {
 	return optionFunc(func(c config) config { c.backend = name; return c })
 }
@@ -73,12 +74,12 @@ func PoolConfig(cfg transfer.Config) Option {
 	return openOption("PoolConfig", func(c *config) { c.pool = cfg })
 }
 
-// StreamOptions are the options of the stream that [Open] makes.
+// StreamOptions configures the stream that [Open] makes.
 func StreamOptions(o device.StreamOptions) Option {
 	return openOption("StreamOptions", func(c *config) { c.stream = o })
 }
 
-// openOption is an option that NewRuntime refuses.
+// openOption returns an option that NewRuntime refuses.
 func openOption(name string, set func(*config)) Option {
 	return optionFunc(func(c config) config {
 		set(&c)

@@ -7,16 +7,16 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// Sort returns the elements of x in ascending order along a dimension, or descending, and their
-// places in it as int32 (torch.sort with stable=True): equal elements stay in their order, and NaN
-// is the greatest number. Both results have memory of their own.
+// Sort returns the elements of x in ascending or descending order along a dimension, and their
+// indices in it as int32 (torch.sort with stable=True). Equal elements keep their order, and NaN is
+// the greatest number. Both results have new memory.
 func (l Layers) Sort(ctx context.Context, x *Tensor, axis int, descending bool) (values, index *Tensor, err error) {
 	return l.rt.sort(ctx, "Sort", x, axis, everything, descending)
 }
 
-// TopK returns the k greatest elements of x along a dimension, from the greatest on, or the k
-// smallest from the smallest on, and their places in it as int32 (torch.topk): the first of
-// [Layers.Sort]. Of equal elements the first are taken; PyTorch takes any.
+// TopK returns the k greatest elements of x along a dimension in descending order, or the k
+// smallest in ascending order, and their indices in it as int32 (torch.topk). They are the first
+// elements of [Layers.Sort]. Of equal elements the first are taken; PyTorch takes any.
 func (l Layers) TopK(ctx context.Context, x *Tensor, k, axis int, largest bool) (values, index *Tensor, err error) {
 	if k < 0 {
 		return nil, nil, fmt.Errorf("tensor: TopK: %w: k is %d: want at least 0", ErrInvalid, k)
@@ -43,9 +43,9 @@ func (rt *Runtime) sort(ctx context.Context, op string, x *Tensor, axis, keep in
 	return values, index, nil
 }
 
-// SortGrad is the gradient of the argument of [Layers.Sort] and [Layers.TopK], which has the given
-// shape: dy, of the index's shape, at the places that the elements were taken from, and 0
-// elsewhere. The index has no place twice.
+// SortGrad returns the gradient, of the given shape, of x in [Layers.Sort] and [Layers.TopK]: dy,
+// of the index's shape, at the elements that the index selects, and 0 elsewhere. The index must
+// select no element twice.
 func (d Gradients) SortGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor, shape ...int) (*Tensor, error) {
 	rt := d.rt
 	const op = "SortGrad"

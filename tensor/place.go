@@ -11,11 +11,12 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// Tensors are row-major, so that a permutation, a range inside of a dimension or a concatenation is a copy: one launch
-// for each source. Views with strides would make these free and every other operation dearer, in code and in time; what a
-// copy costs is the memory's bandwidth, and PyTorch copies as soon as a kernel wants consecutive elements.
+// Tensors are row-major, so a permutation, a range inside a dimension or a concatenation is a copy:
+// one launch for each source. Views with strides would make these free, but every other operation
+// more expensive, in code and in time. A copy costs memory bandwidth, and PyTorch copies as soon as
+// a kernel needs consecutive elements.
 
-// part is a part of a tensor that begins at offset, in elements.
+// part is the part of a tensor from offset on, in elements.
 type part struct {
 	*Tensor
 	offset int
@@ -24,10 +25,10 @@ type part struct {
 // whole is a tensor from its first element on.
 func whole(t *Tensor) part { return part{t, 0} }
 
-// fewDims are the dimensions for which operations have room on their stacks.
+// fewDims is the number of dimensions for which operations have buffers on their stacks.
 const fewDims = 6
 
-// ref is the part as an operand, which ends with the tensor.
+// ref returns the part as an operand, which ends with the tensor.
 func (p part) ref() backend.Ref {
 	r := p.Tensor.ref()
 	skip := int64(p.offset) * int64(r.Dtype.Size())
@@ -38,19 +39,20 @@ func (p part) ref() backend.Ref {
 	return r
 }
 
-// from is a part that starts at index of dimension axis.
+// from returns the part that starts at index of dimension axis.
 func (p part) from(axis, index int) part {
 	p.offset += index * elements(p.shape[axis+1:])
 	return p
 }
 
-// placeRows is place between parts of tensors as they are, dimension by dimension.
+// placeRows is place with the strides of the two tensors.
 func (rt *Runtime) placeRows(ctx context.Context, dst, src part, shape []int) error {
 	var to, from [fewDims]int
 	return rt.place(ctx, dst, src, plan.AppendStrides(to[:0], dst.shape), plan.AppendStrides(from[:0], src.shape), shape)
 }
 
-// place copies a part of the given shape, whose elements are at the strides to and from. Both parts are inside of their tensors.
+// place copies a part of the given shape. to and from are the strides of its elements in dst and
+// src. Both parts are inside their tensors.
 func (rt *Runtime) place(ctx context.Context, dst, src part, to, from, shape []int) error {
 	if elements(shape) == 0 {
 		return nil
@@ -64,15 +66,16 @@ func (rt *Runtime) place(ctx context.Context, dst, src part, to, from, shape []i
 	c.Add(dst.ref())
 	c.Add(src.ref())
 	if rt.onOperation != nil {
-		part := slices.Clone(shape) // which may be on the caller's stack
+		part := slices.Clone(shape) // shape may be on the caller's stack
 		c.Shapes = [][]int{part, part}
 	}
 	c.Plan = p
 	return rt.backend.Do(ctx, c)
 }
 
-// Permute returns x with its dimensions in another order, in memory of its own (torch.permute, contiguous): dimension i
-// of the result is dimension dims[i] of x. Negative dimensions count from the end. Any dtype.
+// Permute returns a copy of x with its dimensions in another order (torch.permute, contiguous):
+// dimension i of the result is dimension dims[i] of x. Negative dimensions count from the end. Any
+// dtype.
 func (rt *Runtime) Permute(ctx context.Context, x *Tensor, dims ...int) (*Tensor, error) {
 	in, err := rt.acquire("Permute", x)
 	if err != nil {
@@ -102,8 +105,8 @@ func (rt *Runtime) Permute(ctx context.Context, x *Tensor, dims ...int) (*Tensor
 	})
 }
 
-// Narrow returns length elements of x along a dimension, from start on, in memory of its own (torch.narrow, contiguous).
-// [Runtime.Rows] is a view of the first dimension. Any dtype.
+// Narrow returns a copy of length elements of x along a dimension, from start on (torch.narrow,
+// contiguous). [Runtime.Rows] is a view of the first dimension. Any dtype.
 func (rt *Runtime) Narrow(ctx context.Context, x *Tensor, axis, start, length int) (*Tensor, error) {
 	in, err := rt.acquire("Narrow", x)
 	if err != nil {
@@ -122,9 +125,9 @@ func (rt *Runtime) Narrow(ctx context.Context, x *Tensor, axis, start, length in
 	return rt.result(ctx, "Narrow", x.dtype, shape, func(out *Tensor) error { return rt.placeRows(ctx, whole(out), whole(x).from(axis, start), shape) })
 }
 
-// CopyInto overwrites elements of dst along a dimension, from start on, with src, which has as many
-// of them as it has, dst's other dimensions and its dtype (torch.narrow(…).copy_). The two may not
-// overlap. Any dtype.
+// CopyInto overwrites elements of dst along a dimension, from start on, with all elements of src
+// (torch.narrow(…).copy_). src has dst's dtype, and dst's shape except in that dimension. The two
+// may not overlap. Any dtype.
 func (rt *Runtime) CopyInto(ctx context.Context, dst *Tensor, axis, start int, src *Tensor) error {
 	const op = "CopyInto"
 	in, err := rt.acquire(op, dst, src)
@@ -153,8 +156,9 @@ func (rt *Runtime) CopyInto(ctx context.Context, dst *Tensor, axis, start int, s
 	return rt.placeRows(ctx, whole(dst).from(axis, start), whole(src), src.shape)
 }
 
-// Pad returns x inside of a larger tensor of value (torch.nn.functional.pad with its numbers in pairs, the last dimension's
-// first): before[i] elements come before dimension i of x and after[i] behind it. A negative number takes elements away.
+// Pad returns x inside a larger tensor of value: before[i] elements are added before dimension i of
+// x, and after[i] after it (torch.nn.functional.pad, which takes these numbers in pairs, the last
+// dimension's first). A negative number removes elements.
 func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, after []int) (*Tensor, error) {
 	in, err := rt.acquire("Pad", x)
 	if err != nil {
@@ -192,7 +196,8 @@ func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, af
 	})
 }
 
-// padShape pads shape, and takes from moved what padding takes away. Both are x before.
+// padShape adds the padding to shape, and subtracts the elements that padding removes from moved.
+// Both are x before.
 func padShape(op string, x, shape, moved Shape, before, after []int) error {
 	if len(before) != len(x) || len(after) != len(x) {
 		return fmt.Errorf("tensor: %s: %w: %v has %d dimensions, and %d and %d numbers are given", op, ErrShape, x, len(x), len(before), len(after))
@@ -209,7 +214,8 @@ func padShape(op string, x, shape, moved Shape, before, after []int) error {
 	return nil
 }
 
-// onlyPadded is the one dimension that gets elements, if there is one and none loses any; else -1.
+// onlyPadded returns the only dimension that gets elements. It returns -1 if there is no such
+// dimension, or if a dimension loses elements.
 func onlyPadded(before, after []int) int {
 	axis := -1
 	for i := range before {
@@ -226,7 +232,8 @@ func onlyPadded(before, after []int) int {
 	return axis
 }
 
-// Cat joins tensors of one dtype along a dimension, in which alone their shapes differ (torch.cat).
+// Cat joins tensors of one dtype along a dimension, the only one in which their shapes may differ
+// (torch.cat).
 func (rt *Runtime) Cat(ctx context.Context, axis int, ts ...*Tensor) (*Tensor, error) {
 	if len(ts) == 0 {
 		return nil, fmt.Errorf("tensor: Cat: %w: there are no tensors", ErrInvalid)
@@ -264,7 +271,7 @@ func (rt *Runtime) Cat(ctx context.Context, axis int, ts ...*Tensor) (*Tensor, e
 	})
 }
 
-// put copies the whole of t to a part of another tensor.
+// put copies all of t to a part of another tensor.
 func (rt *Runtime) put(ctx context.Context, dst part, t *Tensor) error {
 	in, err := rt.acquire("Cat", t)
 	if err != nil {

@@ -9,14 +9,17 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// How shapes meet, how a window moves, and what a sum runs over depends on shapes and options alone, and a training asks it of the same ones
-// in each step. So a runtime remembers its plans: an operation that was planned before makes no object of the Go heap for its plan, on any
-// device. A plan is never changed once it was made, as other goroutines and queued kernels read it.
+// Plans, such as how shapes broadcast, how a window moves or what a sum runs over, depend only on
+// shapes and options, and a training needs the same ones in each step. So a runtime caches its
+// plans: an operation that was planned before allocates nothing on the Go heap for its plan, on any
+// device. A plan never changes after it was made, because other goroutines and queued kernels read
+// it.
 //
-// In race builds nothing is remembered: who finds a plan would be ordered after who made it.
+// Race builds cache nothing: a cached plan would order the goroutine that finds it after the
+// goroutine that made it.
 
-// plans are those that a runtime remembers: sets of as many as there are ways, of which a key may be in one. A plan takes the place of another one
-// only when its set is full.
+// plans is the plans that a runtime caches: planSets sets of planWays slots. A key belongs to one
+// set. A plan replaces another one only if its set is full.
 type plans [planSets * planWays]atomic.Pointer[planned]
 
 const (
@@ -29,7 +32,7 @@ type planned struct {
 	plan any
 }
 
-// planKind is what a plan is of; keys of two kinds differ.
+// planKind is the kind of a plan; keys of two kinds differ.
 type planKind int
 
 const (
@@ -47,10 +50,10 @@ const (
 	planEdges
 )
 
-// planKey is what a plan depends on, as words.
+// planKey is the words that a plan depends on.
 type planKey struct {
 	kind  planKind
-	n     int // words that were added; more than there is room for: the plan is not remembered
+	n     int // added words; if words can't hold them, the plan is not cached
 	words [40]int
 }
 
@@ -61,7 +64,7 @@ func (k *planKey) add(words ...int) {
 	k.n += len(words)
 }
 
-// list adds a list, which may be nil.
+// lists adds lists, which may be nil.
 func (k *planKey) lists(all ...[]int) {
 	for _, words := range all {
 		if words == nil {
@@ -101,8 +104,8 @@ func (k *planKey) hash() uint64 {
 	return h
 }
 
-// remembered is what was planned for the key, or what makes it, once for all who ask. Errors are
-// not remembered.
+// remembered returns the cached plan of the key, or caches the result of make. Errors are not
+// cached.
 func remembered[P any](rt *Runtime, k *planKey, make func() (P, error)) (P, error) {
 	if race.Enabled || k.n > len(k.words) {
 		return make()
@@ -125,7 +128,7 @@ func remembered[P any](rt *Runtime, k *planKey, make func() (P, error)) (P, erro
 	return p, err
 }
 
-// shaped is a plan, and the shape that it gives.
+// shaped is a plan with the shape that follows from it.
 type shaped[P any] struct {
 	plan  P
 	shape Shape
@@ -143,7 +146,8 @@ func shapedBy[P any](rt *Runtime, k *planKey, make func() (P, Shape, error)) (pl
 	return s.plan, s.shape, nil
 }
 
-// broadcast plans an operation on two operands. How equal shapes meet depends on the number of their elements alone.
+// broadcast plans an operation on two operands. The plan for equal shapes depends only on the
+// number of their elements.
 func (rt *Runtime) broadcast(out, a, b Shape) *plan.Broadcast {
 	k := planKey{kind: planBroadcast}
 	if slices.Equal(out, a) && slices.Equal(out, b) {
@@ -157,7 +161,7 @@ func (rt *Runtime) broadcast(out, a, b Shape) *plan.Broadcast {
 	return p
 }
 
-// reduction plans a sum of x to a shape in which the dimensions that it runs over are 1.
+// reduction plans a sum of x to kept, a shape in which the summed dimensions are 1.
 func (rt *Runtime) reduction(x, kept Shape) *plan.Reduction {
 	k := planKey{kind: planReduction}
 	k.lists(x, kept)
@@ -165,7 +169,7 @@ func (rt *Runtime) reduction(x, kept Shape) *plan.Reduction {
 	return p
 }
 
-// planSum is what reducedShape is.
+// planSum caches reducedShape.
 func (rt *Runtime) planSum(op string, shape Shape, axes []int) (kept, without Shape, err error) {
 	k := planKey{kind: planSum}
 	k.lists(shape)

@@ -10,19 +10,21 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// PoolingConfig says how the window of a pooling moves. Each list has one number for both dimensions, or two: height and
-// width.
+// PoolingConfig configures the window of a pooling. Each list has one number for both dimensions,
+// or two: height and width.
 type PoolingConfig struct {
-	Kernel         []int // kernel_size: the size of the window
-	Stride         []int // nil: the window's size
-	Padding        []int // on both sides: at most half of the window; nil: 0
-	Dilation       []int // of MaxPool2d; nil: 1
-	Ceil           bool  // ceil_mode: windows that end outside count, if they begin inside or in the padding before
-	ExcludePadding bool  // count_include_pad=False: averages are of the elements inside
-	Divisor        int   // divisor_override: what averages divide by; 0: the number of elements
+	Kernel   []int // kernel_size: the size of the window
+	Stride   []int // nil: the window's size
+	Padding  []int // on both sides, at most half of the window; nil: 0
+	Dilation []int // of MaxPool2d; nil: 1
+	// Ceil is ceil_mode: windows that end outside count if they begin before the end padding.
+	Ceil           bool
+	ExcludePadding bool // count_include_pad=False: averages count only elements of x
+	Divisor        int  // divisor_override: the divisor of averages; 0: the number of elements
 }
 
-// planPool is the plan of a pooling of x, of the greatest elements or of averages, and the result's shape.
+// planPool plans a pooling of x, of the greatest elements or of averages, and returns the result's
+// shape.
 func (rt *Runtime) planPool(op string, c PoolingConfig, greatest bool, x Shape) (*plan.Pool, Shape, error) {
 	k := planKey{kind: planPooling}
 	k.lists(x, c.Kernel, c.Stride, c.Padding, c.Dilation)
@@ -86,11 +88,11 @@ func (c PoolingConfig) plan(op string, x Shape) (*plan.Pool, Shape, error) {
 	return p, y, nil
 }
 
-// MaxPool2d returns the greatest element of every window of x (n, channels, height, width), or
-// (channels, height, width) (torch.nn.functional.max_pool2d), and, as int32, where in its channel's
-// plane it is, row by row, which [Gradients.MaxPool2dGrad] takes. Of several it is the first; NaN
-// is greater than everything. A plane has less than 2^31 elements, and no window may lie in the
-// padding alone.
+// MaxPool2d returns the greatest element of every window of x (torch.nn.functional.max_pool2d). x
+// is (n, channels, height, width) or (channels, height, width). indices, int32, are the row-major
+// indices of these elements in their channel's plane, for [Gradients.MaxPool2dGrad]. Of several
+// equal elements the first is taken; NaN is greater than everything. A plane has less than 2^31
+// elements, and no window may lie in the padding alone.
 func (l Layers) MaxPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (y, indices *Tensor, err error) {
 	rt := l.rt
 	const op = "MaxPool2d"
@@ -118,7 +120,8 @@ func (c PoolingConfig) maxPlan(op string, x Shape) (*plan.Pool, Shape, error) {
 		return nil, nil, fmt.Errorf("tensor: %s: %w %v: want planes of less than 2^31 elements", op, ErrShape, x)
 	}
 	for d := range 2 {
-		for i := 0; i < p.Out[d] && i*p.Stride[d] < p.Pad[d]; i++ { // windows that begin in the padding may step over a small plane
+		// Windows that begin in the padding may step over a small plane.
+		for i := 0; i < p.Out[d] && i*p.Stride[d] < p.Pad[d]; i++ {
 			if p.First(d, i) >= p.In[d] {
 				return nil, nil, fmt.Errorf("tensor: %s: %w %v: with padding %d and dilation %d, window %d has no element of the %d", op, ErrShape, x, p.Pad[d], p.Dilation[d], i, p.In[d])
 			}
@@ -127,8 +130,8 @@ func (c PoolingConfig) maxPlan(op string, x Shape) (*plan.Pool, Shape, error) {
 	return p, shape, nil
 }
 
-// MaxPool2dGrad is the gradient of [Layers.MaxPool2d]'s argument, whose shape is given: dy is that
-// of the result, and indices is what MaxPool2d has returned for the same configuration.
+// MaxPool2dGrad returns the gradient, of the given shape, of x in [Layers.MaxPool2d]. dy is the
+// gradient of the result, and indices are those that MaxPool2d returned for the same configuration.
 func (d Gradients) MaxPool2dGrad(ctx context.Context, dy, indices *Tensor, shape []int, c PoolingConfig) (*Tensor, error) {
 	rt := d.rt
 	const op = "MaxPool2dGrad"
@@ -153,7 +156,7 @@ func (d Gradients) MaxPool2dGrad(ctx context.Context, dy, indices *Tensor, shape
 	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.planned(ctx, backend.MaxPoolGrad, p, dx, dy, indices) })
 }
 
-// poolGrad is the gradient that run computes, or zeros if there is nothing to compute it of.
+// poolGrad returns the gradient that run computes, or zeros if dy has no elements.
 func (rt *Runtime) poolGrad(ctx context.Context, op string, dy *Tensor, shape []int, run func(dx *Tensor) error) (*Tensor, error) {
 	return rt.result(ctx, op, dy.dtype, shape, func(dx *Tensor) error {
 		if dy.bytes == 0 {
@@ -163,8 +166,8 @@ func (rt *Runtime) poolGrad(ctx context.Context, op string, dy *Tensor, shape []
 	})
 }
 
-// gradByPlan is the gradient by grad of an argument of a shape. plan plans its operation, and
-// returns the shape of the result, which dy must have.
+// gradByPlan computes the gradient, of the given shape, of an operation's argument with the
+// operation grad. plan plans it, and returns the shape of the result, which dy must have.
 func gradByPlan[P any](ctx context.Context, rt *Runtime, op string, grad backend.Op, dy *Tensor, shape []int, plan func(op string, x Shape) (*P, Shape, error)) (*Tensor, error) {
 	in, err := rt.acquireFloats(op, dy)
 	if err != nil {

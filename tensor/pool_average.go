@@ -10,15 +10,15 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// AvgPool2d returns the average of every window of x (n, channels, height, width), or (channels, height, width)
-// (torch.nn.functional.avg_pool2d).
+// AvgPool2d returns the average of every window of x (torch.nn.functional.avg_pool2d). x is (n,
+// channels, height, width) or (channels, height, width).
 func (l Layers) AvgPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (*Tensor, error) {
 	rt := l.rt
 	return rt.avgPool(ctx, "AvgPool2d", x, rt.averages(c))
 }
 
-// AvgPool2dGrad is the gradient of [Layers.AvgPool2d]'s argument, whose shape is given: dy is that
-// of the result.
+// AvgPool2dGrad returns the gradient, of the given shape, of x in [Layers.AvgPool2d]. dy is the
+// gradient of the result.
 func (d Gradients) AvgPool2dGrad(ctx context.Context, dy *Tensor, shape []int, c PoolingConfig) (*Tensor, error) {
 	rt := d.rt
 	return rt.avgPoolGrad(ctx, "AvgPool2dGrad", dy, shape, rt.averages(c))
@@ -36,15 +36,16 @@ func (c PoolingConfig) avgPlan(op string, x Shape) (*plan.Pool, Shape, error) {
 	return c.plan(op, x)
 }
 
-// AdaptiveAvgPool2d returns averages of x (n, channels, height, width), or (channels, height, width), over parts of about one
-// size, as many as size says: one number for both dimensions, or two; -1 leaves a dimension as it is
-// (torch.nn.functional.adaptive_avg_pool2d).
+// AdaptiveAvgPool2d returns averages of x over parts of about equal size
+// (torch.nn.functional.adaptive_avg_pool2d). x is (n, channels, height, width) or (channels,
+// height, width). size is the number of parts: one number for both dimensions, or two; -1 leaves a
+// dimension as it is.
 func (l Layers) AdaptiveAvgPool2d(ctx context.Context, x *Tensor, size ...int) (*Tensor, error) {
 	return l.rt.avgPool(ctx, "AdaptiveAvgPool2d", x, adaptivePlan(size))
 }
 
-// AdaptiveAvgPool2dGrad is the gradient of [Layers.AdaptiveAvgPool2d]'s argument, whose shape is
-// given: dy is that of the result.
+// AdaptiveAvgPool2dGrad returns the gradient, of the given shape, of x in
+// [Layers.AdaptiveAvgPool2d]. dy is the gradient of the result.
 func (d Gradients) AdaptiveAvgPool2dGrad(ctx context.Context, dy *Tensor, shape []int, size ...int) (*Tensor, error) {
 	return d.rt.avgPoolGrad(ctx, "AdaptiveAvgPool2dGrad", dy, shape, adaptivePlan(size))
 }
@@ -86,7 +87,8 @@ func (rt *Runtime) avgPool(ctx context.Context, op string, x *Tensor, plan planP
 		return nil, err
 	}
 	return rt.result(ctx, op, x.dtype, shape, func(y *Tensor) error {
-		if p.Adaptive && p.Out == [2]int{1, 1} { // a plane may be large: the kernel of sums is for many elements of one result
+		// A plane may be large, and the kernel of sums is for many elements per result.
+		if p.Adaptive && p.Out == [2]int{1, 1} {
 			return rt.sumTo(ctx, y, shape, x, float64(p.In[0])*float64(p.In[1]))
 		}
 		return rt.planned(ctx, backend.AvgPool, p, y, x)

@@ -12,15 +12,15 @@ func (e Elementwise) Pow(ctx context.Context, a, b *Tensor) (*Tensor, error) {
 	return e.rt.zip(ctx, backend.Pow, a, b)
 }
 
-// PowBaseGrad is the gradient of a as the base of [Elementwise.Pow], in dy's shape, which a and b
-// broadcast to: dy * b * pow(a, b-1), and 0 where b is 0. It goes to dst: dy itself to work in
-// place, or nil for a new tensor.
+// PowBaseGrad returns the gradient of the base a of [Elementwise.Pow]: dy * b * pow(a, b-1), and 0
+// where b is 0. It has dy's shape, to which a and b broadcast. It is written to dst: dy itself to
+// work in place, or nil for a new tensor.
 func (d Gradients) PowBaseGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error) {
 	return d.rt.run(ctx, opSpec{op: backend.PowBaseGrad, name: "PowBaseGrad", infer: onto, to: into, dst: dst}, dy, a, b)
 }
 
-// PowExponentGrad is the gradient of b as PowBaseGrad is that of a: dy * pow(a, b) * log(a), where
-// the slope is 0 if a is 0 and b is not negative.
+// PowExponentGrad returns the gradient of the exponent b, like PowBaseGrad: dy * pow(a, b) *
+// log(a), with a slope of 0 where a is 0 and b is not negative.
 func (d Gradients) PowExponentGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error) {
 	return d.rt.run(ctx, opSpec{op: backend.PowExponentGrad, name: "PowExponentGrad", infer: onto, to: into, dst: dst}, dy, a, b)
 }

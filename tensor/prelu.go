@@ -8,8 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// PReLU returns x where it is positive, and elsewhere x times weight, which has one element, or one
-// for each channel of x (n, channels, ...) (torch.nn.functional.prelu).
+// PReLU returns x where it is positive, and x times weight elsewhere (torch.nn.functional.prelu).
+// weight has one element, or one for each channel of x (n, channels, ...).
 func (e Elementwise) PReLU(ctx context.Context, x, weight *Tensor) (*Tensor, error) {
 	const op = "PReLU"
 	in, err := e.rt.acquireFloats(op, x, weight)
@@ -28,8 +28,8 @@ func (e Elementwise) PReLU(ctx context.Context, x, weight *Tensor) (*Tensor, err
 	return out.orRelease(e.rt.prelu(ctx, backend.PReLU, c, out, x, weight))
 }
 
-// PReLUGrad is the gradient of x as an argument of [Elementwise.PReLU]; dy is that of the result.
-// It goes to dst: dy itself to work in place, or nil for a new tensor.
+// PReLUGrad returns the gradient of x in [Elementwise.PReLU]. dy is the gradient of the result. The
+// gradient is written to dst: dy itself to work in place, or nil for a new tensor.
 func (d Gradients) PReLUGrad(ctx context.Context, dst, dy, x, weight *Tensor) (*Tensor, error) {
 	const op = "PReLUGrad"
 	in, err := d.rt.acquireFloats(op, dy, x, weight)
@@ -47,8 +47,8 @@ func (d Gradients) PReLUGrad(ctx context.Context, dst, dy, x, weight *Tensor) (*
 	return d.rt.into(ctx, op, dst, dy, []*Tensor{x, weight}, func(dx *Tensor) error { return d.rt.prelu(ctx, backend.PReLUGrad, c, dx, dy, x, weight) })
 }
 
-// PReLUWeightGrad is the gradient of so many weights as an argument of [Elementwise.PReLU]: 1, or
-// the number of channels of x. dy is the gradient of the result.
+// PReLUWeightGrad returns the gradient of the weight in [Elementwise.PReLU]. weights is the number
+// of its elements: 1, or the number of channels of x. dy is the gradient of the result.
 func (d Gradients) PReLUWeightGrad(ctx context.Context, dy, x *Tensor, weights int) (*Tensor, error) {
 	const op = "PReLUWeightGrad"
 	in, err := d.rt.acquireAlike(op, dy, x)
@@ -64,7 +64,7 @@ func (d Gradients) PReLUWeightGrad(ctx context.Context, dy, x *Tensor, weights i
 	return d.rt.result(ctx, op, x.dtype, shape[:], func(dweight *Tensor) error { return d.rt.prelu(ctx, backend.PReLUWeightGrad, c, dweight, dy, x) })
 }
 
-// channelsOf is how the elements of x meet weights.
+// channelsOf returns how the elements of x meet weights.
 func channelsOf(op string, x, weight Shape) (plan.Channels, error) {
 	if len(weight) == 1 && weight[0] == 1 {
 		return plan.Channels{Channels: 1, Inner: max(1, elements(x))}, nil

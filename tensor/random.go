@@ -9,21 +9,21 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// Random is where an operation takes its random numbers: a stream of a seed. The same seed and
-// stream are the same numbers on every device, as often as they are asked for; an operation begins
-// at the first. Two streams have nothing in common, so that each operation of a program takes its
-// own. The numbers are those of Philox4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as
-// 1, 2, 3); [plan.Random] and [plan.Noise] describe which ones.
+// Random is the source of an operation's random numbers: a stream of a seed. The same seed and
+// stream always give the same numbers, on every device, and an operation begins at the first. Two
+// streams have nothing in common, so each operation of a program uses its own. The numbers are
+// those of Philox4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3);
+// [plan.Random] and [plan.Noise] describe which ones.
 type Random struct {
 	Seed, Stream uint64
-	// Live is one Int64 in device memory whose bits, when the work runs, take the place of Seed. A
-	// graph can have another one at each replay ([Scalars]). nil: Seed.
+	// Live is one Int64 in device memory whose bits replace Seed when the work runs, so that a
+	// graph can use another seed at each replay ([Scalars]). nil: Seed.
 	Live *Tensor
 }
 
 func (r Random) plan() plan.Random { return plan.Random{Seed: r.Seed, Stream: r.Stream} }
 
-// acquireRandom holds the live seed, if there is one, and other operands.
+// acquireRandom holds the operands and the live seed, if there is one.
 func (rt *Runtime) acquireRandom(op string, r Random, ts ...*Tensor) (operands, error) {
 	var room [2]*Tensor
 	in, err := rt.acquire(op, present(append(room[:0], ts...), r.Live)...)
@@ -33,10 +33,9 @@ func (rt *Runtime) acquireRandom(op string, r Random, ts ...*Tensor) (operands, 
 	return in.unless(err)
 }
 
-// Uniform makes a tensor of numbers that are uniform from a up to, but not including, b
-// (torch.Tensor.uniform_), or a if they are equal. a and b are rounded to the dtype first. Before
-// it is rounded, a number has 32 random bits, and in float64 53. The bits are the same on every
-// device.
+// Uniform returns a tensor of numbers that are uniform from a up to, but not including, b
+// (torch.Tensor.uniform_), or a if they are equal. a and b are rounded to the dtype first. A number
+// has 32 random bits before it is rounded, or 53 in float64. The bits are the same on every device.
 func (s Sampling) Uniform(ctx context.Context, r Random, a, b float64, dtype Dtype, shape ...int) (*Tensor, error) {
 	lo, hi := dtype.Value(dtype.Bits(a)), dtype.Value(dtype.Bits(b))
 	if !(lo <= hi) || math.IsInf(hi-lo, 0) || math.IsNaN(hi-lo) {
@@ -45,7 +44,7 @@ func (s Sampling) Uniform(ctx context.Context, r Random, a, b float64, dtype Dty
 	return s.rt.noise(ctx, "Uniform", backend.Uniform, r, plan.Noise{From: lo, Scale: hi - lo, Limit: reaches(dtype, lo, hi)}, dtype, shape)
 }
 
-// reaches is the least number from lo to hi that the dtype rounds to hi.
+// reaches returns the least number from lo to hi that the dtype rounds to hi.
 func reaches(dtype Dtype, lo, hi float64) float64 {
 	for {
 		middle := lo + (hi-lo)/2
@@ -60,10 +59,10 @@ func reaches(dtype Dtype, lo, hi float64) float64 {
 	}
 }
 
-// Normal makes a tensor of numbers with a normal distribution of this mean and standard deviation,
-// which is not negative (torch.normal), by Box and Muller's transform. Before they are scaled,
-// numbers are up to 6.7 away from 0, and in float64 up to 8.6. Two devices may differ in how they
-// round logarithm, sine and cosine.
+// Normal returns a tensor of numbers with a normal distribution of this mean and standard
+// deviation, which must not be negative (torch.normal). It uses Box and Muller's transform. Before
+// they are scaled, numbers are up to 6.7 away from 0, or 8.6 in float64. Two devices may differ in
+// how they round logarithm, sine and cosine.
 func (s Sampling) Normal(ctx context.Context, r Random, mean, deviation float64, dtype Dtype, shape ...int) (*Tensor, error) {
 	if !(deviation >= 0) || math.IsInf(deviation, 0) || math.IsInf(mean, 0) || math.IsNaN(mean) {
 		return nil, fmt.Errorf("tensor: Normal: %w: mean %v, deviation %v: want finite numbers, and a deviation of 0 or more", ErrInvalid, mean, deviation)
@@ -88,9 +87,9 @@ func (rt *Runtime) noise(ctx context.Context, name string, op backend.Op, r Rand
 	})
 }
 
-// Bernoulli returns 1 with the probability that an element of p is, and 0 otherwise, in p's dtype
-// (torch.bernoulli). What is below 0 is never 1, and what is above 1 always; of NaN the result is
-// NaN. Probabilities are resolved to 2^-32. The result is the same on every device.
+// Bernoulli returns 1 with the probability that the element of p is, and 0 otherwise, in p's dtype
+// (torch.bernoulli). Elements of at most 0 always give 0, elements of at least 1 always give 1, and
+// NaN gives NaN. Probabilities have a resolution of 2^-32. The result is the same on every device.
 func (s Sampling) Bernoulli(ctx context.Context, r Random, p *Tensor) (*Tensor, error) {
 	const op = "Bernoulli"
 	rt := s.rt
@@ -109,10 +108,10 @@ func (s Sampling) Bernoulli(ctx context.Context, r Random, p *Tensor) (*Tensor, 
 	})
 }
 
-// RandPerm makes a tensor of the numbers from 0 to n-1 in a random order, int64 (torch.randperm).
-// It sorts random numbers of 64-log2(n) bits, rounded up, with scratch memory of the result's size.
-// Where two are equal, which of a million some are with probability 1/32, the smaller number comes
-// first. The order is the same on every device.
+// RandPerm returns the numbers from 0 to n-1 in a random order, int64 (torch.randperm). It sorts
+// random numbers of 64-log2(n) bits, rounded up, with scratch memory of the result's size. Of two
+// equal random numbers, the smaller index comes first; a million numbers have such a pair with
+// probability 1/32. The order is the same on every device.
 func (s Sampling) RandPerm(ctx context.Context, r Random, n int) (*Tensor, error) {
 	const op = "RandPerm"
 	rt := s.rt

@@ -8,34 +8,38 @@ import (
 	"time"
 )
 
-// A tensor that nobody released is found in two ways. Go's collector runs its cleanup (died) some time after it became
-// unreachable, which costs nothing until then. That may be long after an allocation has failed: the collector does not
-// know that a handle of a few hundred bytes holds gigabytes of a GPU. So the cache asks before it gives up (reclaim), and then
-// a collection is run and the weak pointers of all live tensors are looked at, which says at once what cleanups say later.
-// A collection stops nothing for long but takes a processor for as long as the Go heap is large: at most one a second.
-// Whichever way comes first frees the memory, by the handle's released flag.
+// A tensor that was not released is found in two ways. Go's garbage collector runs its cleanup
+// (died) some time after the tensor became unreachable, which costs nothing until then. That may be
+// long after an allocation has failed, because the collector does not know that a handle of a few
+// hundred bytes holds gigabytes of a GPU. So the cache calls reclaim before it gives up. reclaim
+// runs a collection and checks the weak pointers of all live tensors, which are valid at once,
+// whereas cleanups run later. A collection stops the program only briefly, but it uses a processor
+// for a time that grows with the Go heap, so it runs at most once a second. The handle's released
+// flag makes sure that only the first of the two ways frees the memory.
 
-// reclaimer finds tensors that nobody can release any more. Its lock is never held while memory is freed.
+// reclaimer finds unreachable tensors that were not released. Its lock is never held while memory
+// is freed.
 type reclaimer struct {
 	mu      sync.Mutex
-	bytes   int64         // freed because a tensor was found dead, since the cache last asked
-	dying   int           // cleanups that are at it
-	idle    chan struct{} // closed when dying becomes 0, if somebody waits for that
-	running *collection   // the one that goes on, or nil
-	last    time.Time     // when the last one ended
+	bytes   int64         // freed for tensors found dead since the cache last asked
+	dying   int           // cleanups in progress
+	idle    chan struct{} // closed when dying becomes 0; nil unless a goroutine waits
+	running *collection   // the collection in progress, or nil
+	last    time.Time     // end of the last collection
 }
 
-// collection is a garbage collection for the sake of memory. freed is set when done is closed.
+// collection is a garbage collection that is run to free device memory. freed is set when done is
+// closed.
 type collection struct {
 	done  chan struct{}
 	freed int64
 }
 
-// reclaimInterval is the least time between two of them.
+// reclaimInterval is the minimum time between two collections.
 const reclaimInterval = time.Second
 
-// reclaim is called when the cache has run out of memory: it collects garbage and frees the memory of
-// unreleased tensors that turn out to be unreachable. Whoever comes while it goes on shares its result.
+// reclaim is called when the cache has run out of memory: it collects garbage and frees the memory
+// of unreleased tensors that are unreachable. Calls during a collection share its result.
 func (rt *Runtime) reclaim(ctx context.Context, _ int64) (freed int64) {
 	n, _ := rt.live.count()
 	gc := &rt.gc
@@ -52,7 +56,7 @@ func (rt *Runtime) reclaim(ctx context.Context, _ int64) (freed int64) {
 	}
 	due := n > 0 && time.Since(gc.last) >= reclaimInterval
 	if !due && gc.dying == 0 {
-		freed, gc.bytes = gc.bytes, 0 // by cleanups, perhaps a moment too late for the allocation
+		freed, gc.bytes = gc.bytes, 0 // by cleanups that may have come too late for the allocation
 		gc.mu.Unlock()
 		return freed
 	}
@@ -79,8 +83,8 @@ func (rt *Runtime) reclaim(ctx context.Context, _ int64) (freed int64) {
 	return c.freed
 }
 
-// collectGarbage does not rely on cleanups, which run some time later: a weak pointer is nil as soon as the
-// collection has ended.
+// collectGarbage does not rely on cleanups, which run some time later: a weak pointer is nil as
+// soon as the collection has ended.
 func (rt *Runtime) collectGarbage() (dead []Leak) {
 	rt.live.ageAll()
 	runtime.GC()
@@ -92,7 +96,7 @@ func (rt *Runtime) collectGarbage() (dead []Leak) {
 	return dead
 }
 
-// awaitCleanups waits for the cleanups that are at it.
+// awaitCleanups waits for the cleanups in progress.
 func (gc *reclaimer) awaitCleanups() {
 	gc.mu.Lock()
 	if gc.dying > 0 && gc.idle == nil {
@@ -105,7 +109,7 @@ func (gc *reclaimer) awaitCleanups() {
 	}
 }
 
-// died runs on a goroutine of the garbage collector's when a tensor was found dead.
+// died runs on a goroutine of the garbage collector when a tensor was found dead.
 func (h *handle) died() {
 	gc := &h.rt.gc
 	gc.mu.Lock()
@@ -125,8 +129,8 @@ func (h *handle) died() {
 	}
 }
 
-// reclaim releases a tensor that was found dead and reports whether nobody else had. What is to be told of it is read
-// before: a block that was freed has no label.
+// reclaim releases a tensor that was found dead, and reports whether it was still unreleased. It
+// fills in the leak first, because a freed block has no label.
 func (h *handle) reclaim() (leak Leak, ok bool) {
 	if !claim(h) {
 		return leak, false

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// RecurrentKind is what a recurrent layer's steps compute.
+// RecurrentKind is the computation of a recurrent layer's steps.
 type RecurrentKind uint8
 
 // The kinds of recurrent layers, with the numbers of their gates in the order of PyTorch's weights.
@@ -19,35 +19,38 @@ const (
 	GRU     RecurrentKind = RecurrentKind(kernel.GRU)     // 3: reset, update, new
 )
 
-// Recurrence is what a pass over sequences leaves: its results, and what the gradient needs. Its tensors are the caller's.
+// Recurrence is the results of a pass over sequences, and the tensors that the gradient needs. The
+// caller owns its tensors.
 type Recurrence struct {
 	// Y are the states after every step, (steps, batch, n).
 	Y *Tensor
-	// C are an LSTM's cell states, (steps, batch, n); only the last one, (1, batch, n), if no gradient is wanted. Else nil.
+	// C are an LSTM's cell states, (steps, batch, n), or only the last one, (1, batch, n), without
+	// forGrad. For the other kinds it is nil.
 	C *Tensor
 	// Gates is the tensor of the inputs, which the pass has overwritten.
 	Gates *Tensor
-	// New is a GRU's part of the new gate that comes from the state, if a gradient is wanted.
+	// New is the part of a GRU's new gate that comes from the state. It is nil without forGrad.
 	New *Tensor
 }
 
-// Release releases what is there.
+// Release releases the tensors that are not nil.
 func (r Recurrence) Release(ctx context.Context) error {
 	return releaseAll(ctx, r.Y, r.C, r.Gates, r.New)
 }
 
-// RecurrentWeights are what a pass over sequences reads besides its inputs: the hidden weights (gates*n, n), their bias
-// (gates*n) or nil, and the state before the first step, (batch, n), or nil for zeros; C0 is an LSTM's.
+// RecurrentWeights are the operands of a pass over sequences other than its inputs: the hidden
+// weights (gates*n, n), their bias (gates*n) or nil, and the state before the first step, (batch,
+// n), or nil for zeros. C0 is an LSTM's cell state.
 type RecurrentWeights struct {
 	Weight, Bias, H0, C0 *Tensor
 }
 
-// Recurrent runs a recurrent layer of one direction over sequences: each step is a product and a
-// kernel, or on a GPU all steps of a small layer in float32 are one launch. inputs (steps, batch,
-// gates*n) are the products of the layer's inputs with the input weights, with their bias; it is
-// overwritten, and belongs to the result from then on. After an error it stays the caller's, and
-// its elements are undefined. In reverse the last step is the first one. Without forGrad nothing is
-// kept for [Gradients.RecurrentGrad].
+// Recurrent runs a recurrent layer of one direction over sequences. Each step is a product and a
+// kernel; on a GPU all steps of a small layer in float32 are one launch. inputs (steps, batch,
+// gates*n) are the products of the layer's inputs with the input weights, with their bias.
+// Recurrent overwrites them, and they belong to the result from then on. After an error the caller
+// still owns inputs, and their elements are undefined. With reverse the pass begins at the last
+// step. Without forGrad nothing is kept for [Gradients.RecurrentGrad].
 func (l Layers) Recurrent(ctx context.Context, kind RecurrentKind, inputs *Tensor, w RecurrentWeights, reverse, forGrad bool) (Recurrence, error) {
 	rt := l.rt
 	const op = "Recurrent"
@@ -110,19 +113,20 @@ func planRecurrent(op string, kind RecurrentKind, inputs *Tensor, w RecurrentWei
 	return p, nil
 }
 
-// RecurrentGrads are the gradients of a pass over sequences. Inputs is the recurrence's Gates, overwritten, and stays its.
+// RecurrentGrads are the gradients of a pass over sequences. Inputs is the recurrence's Gates,
+// overwritten, and still belongs to the recurrence.
 type RecurrentGrads struct {
-	// Inputs (steps, batch, gates*n) is of the inputs' products, and Hidden of those of the states; for all but a GRU it is
-	// the same tensor.
+	// Inputs (steps, batch, gates*n) is the gradient of the inputs' products, and Hidden of the
+	// states' products. They are the same tensor, except for a GRU.
 	Inputs, Hidden *Tensor
-	// H0 and C0, of an LSTM, (batch, n), are of the state before the first step.
+	// H0 and, for an LSTM, C0 are the gradients of the state before the first step, (batch, n).
 	H0, C0 *Tensor
 }
 
-// RecurrentGrad gives the gradients of [Layers.Recurrent], from those of Y, dy, and of the last
-// state and cell state, dh and dc, which may be nil. What it returns besides Inputs is the
-// caller's. The gradient of the hidden weights is the product of Hidden, transposed, and the states
-// before each step. After an error the elements of r.Gates are undefined.
+// RecurrentGrad returns the gradients of [Layers.Recurrent]. dy is the gradient of Y; dh and dc are
+// the gradients of the last state and cell state, and may be nil. The caller owns the results,
+// except Inputs. The gradient of the hidden weights is the product of Hidden, transposed, and the
+// states before each step. After an error the elements of r.Gates are undefined.
 func (d Gradients) RecurrentGrad(ctx context.Context, kind RecurrentKind, r Recurrence, w RecurrentWeights, dy, dh, dc *Tensor, reverse bool) (g RecurrentGrads, err error) {
 	rt := d.rt
 	const op = "RecurrentGrad"

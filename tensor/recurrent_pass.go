@@ -8,8 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// at is the part of t that belongs to a step, as the operand of a kernel: it holds no memory, and
-// only kernels see it. Of nil it is nil.
+// at returns the part of t that belongs to a step, as the operand of a kernel; nil for nil. It
+// holds no memory, so only kernels may use it.
 func (p *recurrentPlan) at(t *Tensor, step int) *Tensor {
 	if t == nil {
 		return nil
@@ -18,7 +18,7 @@ func (p *recurrentPlan) at(t *Tensor, step int) *Tensor {
 	return &Tensor{handle: h, offset: t.offset + int64(min(step, t.shape[0]-1))*h.bytes}
 }
 
-// order is the i-th step in the direction of the pass.
+// order returns the i-th step in the direction of the pass.
 func (p *recurrentPlan) order(i int) int {
 	if p.reverse {
 		return p.steps - 1 - i
@@ -84,7 +84,7 @@ func (p *recurrentPlan) backward(ctx context.Context, rt *Runtime, r Recurrence,
 }
 
 // backwardSteps queues a kernel and a product for each step. The gradient of the states' products
-// is that of the inputs' for all kinds but a GRU, which has dhidden.
+// is that of the inputs' products, except for a GRU, which has dhidden.
 func (p *recurrentPlan) backwardSteps(ctx context.Context, rt *Runtime, r Recurrence, w RecurrentWeights, g RecurrentGrads, dhidden, dy, dh, dc *Tensor) error {
 	m := product{Product: plan.Product{M: p.batch, K: g.Hidden.shape[2], N: p.size}}
 	if dc != nil {

@@ -10,53 +10,52 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// InterpolateConfig is the size of the result and the rule for its numbers. Each list has one
-// number for every dimension that is resampled, or one for all.
+// InterpolateConfig configures the size of the result and how its elements are computed. Each list
+// has one number for every dimension that is resampled, or one for all.
 type InterpolateConfig struct {
-	Size        []int     // of the result; nil: ScaleFactor decides
-	ScaleFactor []float64 // the result's size over x's, rounded down
+	Size        []int     // of the result; nil: from ScaleFactor
+	ScaleFactor []float64 // the result's size is x's size times this, rounded down
 	// Bilinear mixes four neighbours (mode="bilinear"). Without it the nearest one is taken.
 	Bilinear bool
-	// AlignCorners puts the outermost elements of x and of the result at the same places, in place
-	// of their edges. It is for Bilinear.
+	// AlignCorners aligns the centres of the outermost elements of x and the result, instead of
+	// their edges. It is for Bilinear.
 	AlignCorners bool
 }
 
-// Interpolate returns x (n, channels, height, width), or without Bilinear (n, channels, length), in
-// another size (torch.nn.functional.interpolate, with recompute_scale_factor=None). Which element
-// is the nearest is decided in float32, as in PyTorch.
+// Interpolate returns x in another size (torch.nn.functional.interpolate, with
+// recompute_scale_factor=None). x is (n, channels, height, width) or, without Bilinear, (n,
+// channels, length). The nearest element is determined in float32, as in PyTorch.
 func (l Layers) Interpolate(ctx context.Context, x *Tensor, c InterpolateConfig) (*Tensor, error) {
 	return l.rt.resample(ctx, "Interpolate", x, l.rt.interpolation(c))
 }
 
-// InterpolateGrad is the gradient of [Layers.Interpolate]'s argument, whose shape is given: dy is
-// that of the result. It is the same in every run.
+// InterpolateGrad returns the gradient, of the given shape, of x in [Layers.Interpolate]. dy is the
+// gradient of the result. The gradient is the same in every run.
 func (d Gradients) InterpolateGrad(ctx context.Context, dy *Tensor, shape []int, c InterpolateConfig) (*Tensor, error) {
 	return d.rt.resampleGrad(ctx, "InterpolateGrad", dy, shape, d.rt.interpolation(c))
 }
 
-// ReflectionPad returns x inside of a larger tensor. The other elements are those of x, mirrored at
-// its first and last elements (torch.nn.functional.pad, mode="reflect"). before and after are as
-// those of [Runtime.Pad], and 0 except for the last two dimensions. Each is smaller than its
-// dimension.
+// ReflectionPad returns x inside a larger tensor. The other elements are those of x, mirrored at
+// its first and last elements (torch.nn.functional.pad, mode="reflect"). before and after are those
+// of [Runtime.Pad], and 0 except for the last two dimensions. Each is smaller than its dimension.
 func (l Layers) ReflectionPad(ctx context.Context, x *Tensor, before, after []int) (*Tensor, error) {
 	return l.rt.resample(ctx, "ReflectionPad", x, l.rt.edges(plan.Reflect, before, after))
 }
 
-// ReflectionPadGrad is the gradient of [Layers.ReflectionPad]'s argument, whose shape is given: dy
-// is that of the result.
+// ReflectionPadGrad returns the gradient, of the given shape, of x in [Layers.ReflectionPad]. dy is
+// the gradient of the result.
 func (d Gradients) ReflectionPadGrad(ctx context.Context, dy *Tensor, shape, before, after []int) (*Tensor, error) {
 	return d.rt.resampleGrad(ctx, "ReflectionPadGrad", dy, shape, d.rt.edges(plan.Reflect, before, after))
 }
 
-// ReplicationPad is [Layers.ReflectionPad] with the outermost elements of x repeated, as often as
-// before and after are (torch.nn.functional.pad, mode="replicate").
+// ReplicationPad is [Layers.ReflectionPad], but it repeats the outermost elements of x
+// (torch.nn.functional.pad, mode="replicate"). before and after may be of any size.
 func (l Layers) ReplicationPad(ctx context.Context, x *Tensor, before, after []int) (*Tensor, error) {
 	return l.rt.resample(ctx, "ReplicationPad", x, l.rt.edges(plan.Replicate, before, after))
 }
 
-// ReplicationPadGrad is the gradient of [Layers.ReplicationPad]'s argument, whose shape is given:
-// dy is that of the result.
+// ReplicationPadGrad returns the gradient, of the given shape, of x in [Layers.ReplicationPad]. dy
+// is the gradient of the result.
 func (d Gradients) ReplicationPadGrad(ctx context.Context, dy *Tensor, shape, before, after []int) (*Tensor, error) {
 	return d.rt.resampleGrad(ctx, "ReplicationPadGrad", dy, shape, d.rt.edges(plan.Replicate, before, after))
 }
@@ -80,7 +79,7 @@ func (rt *Runtime) resampleGrad(ctx context.Context, op string, dy *Tensor, shap
 	return gradByPlan(ctx, rt, op, backend.ResampleGrad, dy, shape, of)
 }
 
-// interpolation plans c.
+// interpolation returns the function that plans c.
 func (rt *Runtime) interpolation(c InterpolateConfig) planResampled {
 	return func(op string, x Shape) (*plan.Resample, Shape, error) {
 		k := planKey{kind: planInterpolation}
@@ -106,7 +105,8 @@ func (c InterpolateConfig) plan(op string, x Shape) (*plan.Resample, Shape, erro
 		return nil, nil, err
 	}
 	p, y := &plan.Resample{Planes: x[0] * x[1]}, slices.Clone(x)
-	p.Axes[0] = plan.Axis{Sampling: plan.Nearest, In: 1, Out: 1, Step: 1} // of a length
+	// For (n, channels, length).
+	p.Axes[0] = plan.Axis{Sampling: plan.Nearest, In: 1, Out: 1, Step: 1}
 	for d := range dims {
 		in, out := x[2+d], size[d]
 		if in < 1 {
@@ -130,7 +130,8 @@ func (c InterpolateConfig) plan(op string, x Shape) (*plan.Resample, Shape, erro
 	return p, y, nil
 }
 
-// sizes are the sizes of a result of x's last dimensions, and the scale factors, 0 for none.
+// sizes returns the sizes of the result's last dimensions, for x's, and the scale factors, 0 for
+// none.
 func (c InterpolateConfig) sizes(op string, x []int) (size [2]int, factor [2]float64, err error) {
 	if len(c.Size) > 0 {
 		size, err = eachDim(op, "size", c.Size, len(x), 1, 1)
@@ -150,7 +151,7 @@ func (c InterpolateConfig) sizes(op string, x []int) (size [2]int, factor [2]flo
 	return size, factor, nil
 }
 
-// edges plans a padding of the last two dimensions with what x has.
+// edges returns the function that plans a padding of the last two dimensions with elements of x.
 func (rt *Runtime) edges(sampling plan.Sampling, before, after []int) planResampled {
 	return func(op string, x Shape) (*plan.Resample, Shape, error) {
 		k := planKey{kind: planEdges}
@@ -165,7 +166,7 @@ func edgePlan(op string, sampling plan.Sampling, x Shape, before, after []int) (
 	if err := padShape(op, x, y, slices.Clone(x), before, after); err != nil {
 		return nil, nil, err
 	}
-	whole := plan.Axis{Sampling: sampling, In: 1, Out: 1, Step: 1} // of a dimension that x lacks
+	whole := plan.Axis{Sampling: sampling, In: 1, Out: 1, Step: 1} // for a dimension that x lacks
 	p := &plan.Resample{Planes: 1, Axes: [2]plan.Axis{whole, whole}}
 	for i, n := range x {
 		d := i - len(x) + 2

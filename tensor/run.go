@@ -8,14 +8,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// run is runAlong for operations without axes and a shape.
+// run is runAlong without dims.
 func (rt *Runtime) run(ctx context.Context, o opSpec, ts ...*Tensor) (*Tensor, error) {
 	return rt.runAlong(ctx, o, nil, ts...)
 }
 
-// runAlong is the one way of an operation: operands are checked and held, the result's shape and
-// the plan are inferred, the result gets its memory, and the call is queued. dims are the axes, or
-// the shape, that the inference takes; they may be on the caller's stack.
+// runAlong runs an operation: it checks and holds the operands, infers the result's shape and the
+// plan, allocates the result, and queues the call. dims are the axes, or the shape, for the
+// inference; they may be on the caller's stack.
 func (rt *Runtime) runAlong(ctx context.Context, o opSpec, dims []int, ts ...*Tensor) (*Tensor, error) {
 	if o.name == "" {
 		o.name = o.op.Name()
@@ -44,7 +44,7 @@ func (rt *Runtime) runAlong(ctx context.Context, o opSpec, dims []int, ts ...*Te
 		noteShapes(c, out)
 		noteShapes(c, ts...)
 	}
-	for c.N < len(o.op.Roles()) { // optional ones
+	for c.N < len(o.op.Roles()) { // optional operands
 		c.Add(backend.Ref{})
 	}
 	err = rt.backend.Do(ctx, c)
@@ -54,7 +54,7 @@ func (rt *Runtime) runAlong(ctx context.Context, o opSpec, dims []int, ts ...*Te
 	return out.orRelease(err)
 }
 
-// outcome is the tensor of an operation's result. in holds the operands ts.
+// outcome returns the tensor for an operation's result. in holds the operands ts.
 func (rt *Runtime) outcome(ctx context.Context, o *opSpec, in *operands, shape Shape, ts []*Tensor) (*Tensor, error) {
 	switch {
 	case o.to == donated:
@@ -66,7 +66,8 @@ func (rt *Runtime) outcome(ctx context.Context, o *opSpec, in *operands, shape S
 	case o.to == inPlace:
 		x := ts[0]
 		if !slices.Equal(shape, x.shape) {
-			return nil, fmt.Errorf("tensor: %s: %w: %v and %v make %v, which has no room in the first", o.name, ErrShape, x.shape, ts[1].shape, slices.Clone(shape)) // shape may be on the caller's stack
+			// shape may be on the caller's stack.
+			return nil, fmt.Errorf("tensor: %s: %w: %v and %v make %v, which does not fit into the first", o.name, ErrShape, x.shape, ts[1].shape, slices.Clone(shape))
 		}
 		if slices.ContainsFunc(ts[1:], x.overlaps) {
 			return nil, overlapError(o.name)
@@ -83,7 +84,7 @@ func (rt *Runtime) outcome(ctx context.Context, o *opSpec, in *operands, shape S
 }
 
 // into runs a kernel whose result goes to dst or, if that is nil, to a new tensor, of the shape and
-// dtype of like. dst may be like, but overlap nothing else that the kernel reads.
+// dtype of like. dst may be like, but must overlap no other tensor that the kernel reads.
 func (rt *Runtime) into(ctx context.Context, op string, dst, like *Tensor, others []*Tensor, run func(out *Tensor) error) (*Tensor, error) {
 	if dst == nil {
 		return rt.result(ctx, op, like.dtype, like.shape, run)
@@ -94,8 +95,8 @@ func (rt *Runtime) into(ctx context.Context, op string, dst, like *Tensor, other
 	return dst, run(dst)
 }
 
-// overwrite checks and marks dst, where an operation writes a result of the shape and dtype of
-// like: it may be like, and overlap nothing else that the operation reads.
+// overwrite checks dst, to which an operation writes a result of the shape and dtype of like, and
+// counts the write. dst may be like, but must overlap no other tensor that the operation reads.
 func (rt *Runtime) overwrite(op string, dst, like *Tensor, others ...*Tensor) error {
 	in, err := rt.acquireAlike(op, dst, like)
 	if err != nil {
@@ -109,8 +110,8 @@ func (rt *Runtime) overwrite(op string, dst, like *Tensor, others ...*Tensor) er
 	return nil
 }
 
-// call begins an operation on tensors, in the order of its operands; nil stands for an optional one
-// that is absent. It computes in the dtype of the first one that is there.
+// call begins an operation on tensors, in the order of its operands; nil stands for an absent
+// optional operand. It computes in the dtype of the first tensor.
 func (rt *Runtime) call(op backend.Op, ts ...*Tensor) *backend.Call {
 	c := rt.calls.New(op, backend.NoDtype)
 	for _, t := range ts {
@@ -132,7 +133,7 @@ func (rt *Runtime) planned(ctx context.Context, op backend.Op, plan any, ts ...*
 	return rt.backend.Do(ctx, c)
 }
 
-// fused queues a fusion if the backend supports it.
+// fused queues a fused operation if the backend supports it.
 func (rt *Runtime) fused(ctx context.Context, c *backend.Call) (done bool, err error) {
 	if !rt.backend.Supports(c) {
 		c.Free()
@@ -141,14 +142,14 @@ func (rt *Runtime) fused(ctx context.Context, c *backend.Call) (done bool, err e
 	return true, rt.backend.Do(ctx, c)
 }
 
-// supports reports whether the backend does a fusion of the operands.
+// supports reports whether the backend supports a fused operation on the operands.
 func (rt *Runtime) supports(op backend.Op, ts ...*Tensor) bool {
 	c := rt.call(op, ts...)
 	defer c.Free()
 	return rt.backend.Supports(c)
 }
 
-// ref is the tensor's memory as an operand; that of nil is absent.
+// ref returns the tensor's memory as an operand. Of nil it is an absent operand.
 func (t *Tensor) ref() backend.Ref {
 	if t == nil {
 		return backend.Ref{}
@@ -167,7 +168,8 @@ func (rt *Runtime) zipTo(ctx context.Context, op backend.Op, out, a, b *Tensor) 
 	return rt.backend.Do(ctx, c)
 }
 
-// sumTo queues the sums of x over divisor; kept is out's shape with the summed dimensions 1.
+// sumTo queues the sums of x, divided by divisor. kept is out's shape with the summed dimensions as
+// 1.
 func (rt *Runtime) sumTo(ctx context.Context, out *Tensor, kept Shape, x *Tensor, divisor float64) error {
 	c := rt.call(backend.Sum, out, x)
 	c.Plan, c.C[0] = rt.reduction(x.shape, kept), divisor

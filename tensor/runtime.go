@@ -14,9 +14,9 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Runtime is where tensors live and are computed: a cache for their memory, a pool of pinned memory
-// for their way in and out, and the stream on which every operation on them is queued. [Open] makes
-// all of it; [NewRuntime] takes what the program has made.
+// Runtime holds tensors and computes with them. It joins a cache for their memory, a pool of pinned
+// memory for transfers, and the stream on which every operation on them is queued. [Open] creates
+// all of these; [NewRuntime] takes existing ones.
 //
 // Operations are methods of the embedded [Elementwise], [Reductions], [Layers], [Gradients] and
 // [Sampling]. All methods return as soon as the work is queued; only reads ([ToSlice], [Item],
@@ -29,21 +29,21 @@ type Runtime struct {
 	Gradients
 	Sampling
 
-	own    *owned // what Open made; nil: everything is the program's
+	own    *owned // what Open made; nil if the program made it
 	cache  *memcache.Cache
 	pool   *transfer.Pool
 	stream device.Stream
 	onLeak func(Leak)
-	// onOperation is the option's, or nil.
+	// onOperation is the function of the option, or nil.
 	onOperation func(context.Context, device.Stream, string, fmt.Stringer) func()
 
 	backend backend.Backend
 	calls   backend.Pool
 	tf32    bool
-	pause   func(s device.Stream, d time.Duration) error // of a GPU's streams; else nil
+	pause   func(s device.Stream, d time.Duration) error // pauses a GPU's stream; else nil
 	keeping sync.Mutex                                   // for the memory that calls share
-	visible device.HostVisible                           // the device, if the host can touch its memory
-	dry     *sync.Once                                   // of readsZeros
+	visible device.HostVisible                           // the device, if the host sees its memory
+	dry     *sync.Once                                   // for readsZeros
 
 	plans     plans
 	live      handles
@@ -60,32 +60,33 @@ type Runtime struct {
 	parked         parkedErrors
 }
 
-// The operations are methods of five types that [Runtime] embeds, so that they are called as
-// rt.Add or rt.Softmax, and each group has its own page of documentation. All of them queue their
-// work on the runtime's stream; the rules are those of [Runtime].
+// The operations are methods of five types that [Runtime] embeds. So they are called as rt.Add or
+// rt.Softmax, and each group has its own page of documentation. All of them queue their work on the
+// runtime's stream; the rules are those of [Runtime].
 type (
-	// Elementwise has the functions of single elements, and arithmetic that broadcasts.
+	// Elementwise has the functions of single elements, and arithmetic with broadcasting.
 	Elementwise struct{ rt *Runtime }
 
 	// Reductions has sums, statistics, norms of vectors, running sums and softmax.
 	Reductions struct{ rt *Runtime }
 
-	// Layers has what layers of a model compute: products, convolutions, pooling, normalisation,
-	// attention, recurrence, look-ups, sorts and losses.
+	// Layers has the computations of a model's layers: products, convolutions, pooling,
+	// normalisation, attention, recurrence, look-ups, sorts and losses.
 	Layers struct{ rt *Runtime }
 
 	// Gradients has the gradients of the operations, and clips gradients.
 	Gradients struct{ rt *Runtime }
 
-	// Sampling makes random numbers, and draws.
+	// Sampling makes tensors of random numbers, and draws from distributions.
 	Sampling struct{ rt *Runtime }
 )
 
-// NewRuntime makes a runtime that allocates from cache, copies through pool, and queues its work on stream.
-// All three must belong to one device, and stay the caller's: Close does not close them.
+// NewRuntime returns a runtime that allocates from cache, copies through pool, and queues its work
+// on stream. All three must belong to one device. The caller owns them: Close does not close them.
 //
-// The runtime asks the garbage collector for tensors that nobody released when the cache runs out of memory,
-// at most once a second. A device without kernels for tensors is an error that wraps [ErrUnsupported].
+// When the cache runs out of memory, the runtime asks the garbage collector for tensors that were
+// dropped without Release, at most once a second. For a device without kernels for tensors, the
+// error wraps [ErrUnsupported].
 func NewRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream, options ...Option) (*Runtime, error) {
 	if cache == nil || pool == nil || stream == nil {
 		return nil, fmt.Errorf("tensor: NewRuntime: %w: the cache, the transfer pool and the stream must not be nil", ErrInvalid)
@@ -117,7 +118,7 @@ func newRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream
 	return rt, nil
 }
 
-// String is the device's name with its live tensors.
+// String returns the device's name with the number and bytes of its live tensors.
 func (rt *Runtime) String() string {
 	if rt == nil {
 		return "tensor.Runtime(nil)"
@@ -126,25 +127,26 @@ func (rt *Runtime) String() string {
 	return fmt.Sprintf("runtime on %s: %d tensors of %d bytes", rt.Device().Name(), tensors, bytes)
 }
 
-// Device is the device that the runtime computes on.
+// Device returns the device that the runtime computes on.
 func (rt *Runtime) Device() device.Device { return rt.stream.Device() }
 
-// Cache is the cache that the runtime's memory comes from.
+// Cache returns the cache that the runtime's memory comes from.
 func (rt *Runtime) Cache() *memcache.Cache { return rt.cache }
 
-// Pool is the pool of pinned memory that copies go through.
+// Pool returns the pool of pinned memory that copies go through.
 func (rt *Runtime) Pool() *transfer.Pool { return rt.pool }
 
-// Stream is the stream on which the runtime's work is queued.
+// Stream returns the stream on which the runtime's work is queued.
 func (rt *Runtime) Stream() device.Stream { return rt.stream }
 
-// Live returns the number of tensors that own memory and are neither released nor found dead, and the bytes
-// that they hold, on the device or offloaded; tensors that share memory count it once each.
+// Live returns the number of tensors that own memory and are neither released nor found
+// unreachable, and the bytes that they hold, on the device or offloaded. Memory that tensors share
+// counts once for each of them.
 func (rt *Runtime) Live() (tensors int, bytes int64) { return rt.live.count() }
 
-// Synchronize waits until everything queued on the runtime's stream is done. It returns the device's sticky
-// error, what kernels found wrong in their data since the last read ([ErrLabel], [ErrIndex]), and errors of frees that
-// nobody could return before.
+// Synchronize waits until everything queued on the runtime's stream has run. It returns the
+// device's sticky error, faults that kernels found in their data since the last read ([ErrLabel],
+// [ErrIndex]), and errors of frees that no call could return before.
 func (rt *Runtime) Synchronize(ctx context.Context) error {
 	if rt.closed.Load() {
 		return fmt.Errorf("tensor: Synchronize: %w", ErrClosed)
@@ -158,14 +160,15 @@ func (rt *Runtime) Synchronize(ctx context.Context) error {
 	return errors.Join(rt.checkFaults(ctx, "Synchronize"), rt.parked.take())
 }
 
-// Close releases every tensor that is still live and the runtime's own memory. Later calls of its methods
-// return [ErrClosed]; tensors are released. It is idempotent: every call returns what the first found. Tensors that were
-// still live are an error that wraps [ErrLeaked], but nothing stays allocated. Graphs are closed. While the stream is captured Close is an error that
-// wraps [ErrCapturing], and closes nothing.
+// Close releases every tensor that is still live and the runtime's own memory, and closes its
+// graphs and offloaders. Later calls of its methods return [ErrClosed]. It is idempotent: every
+// call returns the result of the first. If tensors were still live, the error wraps [ErrLeaked],
+// but nothing stays allocated. During a capture of the stream Close returns an error that wraps
+// [ErrCapturing], and closes nothing.
 //
-// A runtime of [Open] waits for its stream and closes its pool, stream, cache and device as well, whatever fails on the
-// way. What the program made on them, such as blocks, buffers and loaders, is freed or closed before. Close of nil does
-// nothing.
+// A runtime of [Open] also waits for its stream and closes its pool, stream, cache and device, even
+// after an error. Blocks, buffers, loaders and everything else that the program made on them must
+// be freed or closed before. Close of nil does nothing.
 func (rt *Runtime) Close() error {
 	if rt == nil {
 		return nil
@@ -178,14 +181,15 @@ func (rt *Runtime) Close() error {
 		faults := rt.checkFaults(context.Background(), "Close")
 		rt.closed.Store(true)
 		graphs, live := rt.graphs.close(), rt.live.close()
-		rt.gc.awaitCleanups() // what they have found dead is no longer live, and perhaps not free yet
+		// Tensors that the cleanups have found dead are no longer live, but may not be freed yet.
+		rt.gc.awaitCleanups()
 		rt.closeErr = errors.Join(faults, graphs, live, rt.moving.close(), rt.faults.free(), rt.backend.Close(), rt.parked.take(), rt.own.close())
 	})
 	return rt.closeErr
 }
 
-// parkedErrors keeps errors that arise where nobody can return them, until the next call that can. Only the
-// first few are kept.
+// parkedErrors keeps errors that their call can't return, until the next call that can. It keeps
+// only the first few.
 type parkedErrors struct {
 	mu   sync.Mutex
 	errs []error

@@ -8,11 +8,11 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// Scatter returns x with the elements that index chooses along a dimension replaced by those of src
-// (torch.scatter), in memory of its own. index and src have one shape, of which [Layers.Gather] has
-// the rules, and src has x's dtype, which is any. Of several elements for one place the last along
-// the dimension stays, in every run. An index outside of the dimension sets nothing, and is found
-// as by [Layers.IndexSelect]. On a GPU each column of the index is one thread's.
+// Scatter returns a copy of x in which elements of src replace those that index selects along a
+// dimension (torch.scatter). index and src have one shape, which follows the rules of
+// [Layers.Gather]. src has x's dtype, which may be any. If several elements go to one position, the
+// last along the dimension stays, in every run. An index outside the dimension sets nothing, and is
+// reported as by [Layers.IndexSelect]. On a GPU one thread processes each column of the index.
 func (l Layers) Scatter(ctx context.Context, x *Tensor, axis int, index, src *Tensor) (*Tensor, error) {
 	rt := l.rt
 	const op = "Scatter"
@@ -26,8 +26,8 @@ func (l Layers) Scatter(ctx context.Context, x *Tensor, axis int, index, src *Te
 	return rt.scatter(ctx, op, x.dtype, x.shape, x, src, index, g, 0)
 }
 
-// ScatterGrad is the gradient of x as the argument of [Layers.Scatter]: dy with 0 at the elements
-// that index chooses. That of src is [Layers.Gather] of dy.
+// ScatterGrad returns the gradient of x in [Layers.Scatter]: dy with 0 at the elements that index
+// selects. The gradient of src is [Layers.Gather] of dy.
 func (d Gradients) ScatterGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor) (*Tensor, error) {
 	rt := d.rt
 	const op = "ScatterGrad"
@@ -42,11 +42,11 @@ func (d Gradients) ScatterGrad(ctx context.Context, dy *Tensor, axis int, index 
 	return rt.scatter(ctx, op, dy.dtype, dy.shape, dy, nil, index, g, 0)
 }
 
-// ScatterAdd returns x with src added at the elements that index chooses along a dimension
-// (torch.scatter_add), in memory of its own. index and src have one shape, of which [Layers.Gather]
-// has the rules. The elements for one place are summed in their order, so that the result is the
-// same in every run. An index outside of the dimension adds nothing, and is found as by
-// [Layers.IndexSelect]. The gradient of x is dy, and that of src [Layers.Gather] of it.
+// ScatterAdd returns a copy of x with src added at the elements that index selects along a
+// dimension (torch.scatter_add). index and src have one shape, which follows the rules of
+// [Layers.Gather]. The elements for one position are summed in their order, so that the result is
+// the same in every run. An index outside the dimension adds nothing, and is reported as by
+// [Layers.IndexSelect]. The gradient of x is dy, and the gradient of src is [Layers.Gather] of dy.
 func (l Layers) ScatterAdd(ctx context.Context, x *Tensor, axis int, index, src *Tensor) (*Tensor, error) {
 	rt := l.rt
 	const op = "ScatterAdd"
@@ -65,9 +65,10 @@ func (l Layers) ScatterAdd(ctx context.Context, x *Tensor, axis int, index, src 
 	return sum.orRelease(rt.zipTo(ctx, backend.Add, sum, x, sum))
 }
 
-// OneHot returns vectors of so many classes after the dimensions of labels, int32 or int64: 1 at
-// the label, and 0 elsewhere (torch.nn.functional.one_hot, whose result is int64). A label outside
-// of the classes has zeros, and is found as by [Layers.IndexSelect].
+// OneHot returns, for each label, a vector of classes elements: 1 at the label, and 0 elsewhere
+// (torch.nn.functional.one_hot, whose result is int64). labels is int32 or int64; the result has
+// its shape followed by classes. The vector of a label outside the classes is zeros, and the label
+// is reported as by [Layers.IndexSelect].
 func (l Layers) OneHot(ctx context.Context, labels *Tensor, classes int, dtype Dtype) (*Tensor, error) {
 	rt := l.rt
 	const op = "OneHot"
@@ -86,7 +87,7 @@ func (l Layers) OneHot(ctx context.Context, labels *Tensor, classes int, dtype D
 	return rt.scatter(ctx, op, dtype, shape, nil, nil, labels, g, 1)
 }
 
-// checkSource checks operands of one dtype.
+// checkSource checks that the operands have one dtype.
 func (rt *Runtime) checkSource(op string, x, src *Tensor) error {
 	if err := rt.check(op, x, src); err != nil {
 		return err
@@ -97,7 +98,8 @@ func (rt *Runtime) checkSource(op string, x, src *Tensor) error {
 	return nil
 }
 
-// scatter returns x, or zeros, with the elements of src, or value, at what the index chooses.
+// scatter returns x, or zeros, with the elements of src, or value, at the elements that the index
+// selects.
 func (rt *Runtime) scatter(ctx context.Context, op string, dtype Dtype, shape Shape, x, src, index *Tensor, g *plan.Gather, value float64) (*Tensor, error) {
 	if err := wantIndex(op, index); err != nil {
 		return nil, err

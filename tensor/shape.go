@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// elements is the number of elements of a shape without negative dimensions. No dimensions: a scalar, 1.
+// elements returns the number of elements of a shape without negative dimensions; 1 for a scalar.
 func elements(shape []int) int {
 	n := 1
 	for _, d := range shape {
@@ -36,8 +36,9 @@ func byteSize(op string, dtype Dtype, shape []int) (int64, error) {
 	return n * size, nil
 }
 
-// broadcastShape is the shape that a and b broadcast to after NumPy's rules: aligned at the last dimension,
-// equal or one of them 1. It may be one of them, not to be written.
+// broadcastShape returns the shape that a and b broadcast to after NumPy's rules: dimensions are
+// aligned at the last one, and are equal or one of them is 1. The result may be a or b, so it must
+// not be written.
 func broadcastShape(op string, a, b Shape) (Shape, error) {
 	if slices.Equal(a, b) {
 		return slices.Clip(a), nil
@@ -64,7 +65,7 @@ func broadcastShape(op string, a, b Shape) (Shape, error) {
 	return out, nil
 }
 
-// covers reports whether b, of as many dimensions, broadcasts to a.
+// covers reports whether b broadcasts to a. Both have the same number of dimensions.
 func covers(a, b Shape) bool {
 	for i, d := range b {
 		if d != 1 && d != a[i] {
@@ -86,7 +87,7 @@ func axisOf(op string, shape Shape, axis int) (int, error) {
 	return i, nil
 }
 
-// reducedShape is shape with the axes 1, and without them.
+// reducedShape returns shape with the axes as 1, and without them. No axes means all.
 func reducedShape(op string, shape Shape, axes []int) (kept, without Shape, err error) {
 	kept = slices.Clone(shape)
 	drop := make([]bool, len(shape))
@@ -111,7 +112,7 @@ func reducedShape(op string, shape Shape, axes []int) (kept, without Shape, err 
 	return kept, without, nil
 }
 
-// rowsOf returns the vectors of a shape along one axis, the last unless it is given.
+// rowsOf returns the vectors of a shape along one axis, by default the last.
 func rowsOf(op string, shape Shape, axis []int) (r plan.Rows, err error) {
 	at := len(shape) - 1
 	switch {

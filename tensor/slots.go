@@ -2,20 +2,22 @@ package tensor
 
 import "context"
 
-// A lifetime whose tensors are made in groups has slots, of a tensor and its handle each. One that is Reset makes tensors in the slots of those
-// that were released: a training's step makes the same tensors as the one before, which are then no garbage. A slot is used again when nobody
-// can be at it any more: its tensor was released, by a call that has returned, and so was every one that shared its memory, and no graph has
-// that. Who releases says so last of all (handle.left, freedAgain), as it may be another goroutine than the lifetime's. What lives stays, and is
-// looked at again by the next Reset.
+// A lifetime that makes tensors in groups has slots, each with a tensor and its handle. After
+// Reset, new tensors use the slots of released ones: a training step makes the same tensors as the
+// step before, and so creates no garbage. A slot is reused when nothing can access it any more. Its
+// tensor was released, by a call that has returned. So was every tensor that shared its memory, and
+// no graph keeps that memory. The release reports this as its last action (handle.left,
+// freedAgain), because it may run on another goroutine than the lifetime's. Slots of live tensors
+// stay, and the next Reset checks them again.
 
-// slots are a lifetime's.
+// slots are the slots of a lifetime.
 type slots struct {
-	made   int         // tensors, of those that are made in groups
-	group  int         // of the next group; 0: there are none
-	fresh  slotGroup   // for tensors to come
-	again  bool        // the lifetime was reset: slots are used again
-	groups []slotGroup // of those
-	free   []*Tensor   // in slots that can be used again, the next one last; their handles are the slots'
+	made   int         // tensors made in groups since Reset
+	group  int         // the size of the next group; 0: no groups
+	fresh  slotGroup   // for new tensors
+	again  bool        // the lifetime was reset, so slots are reused
+	groups []slotGroup // groups whose slots are reused
+	free   []*Tensor   // tensors of reusable slots, with their handles; the next one is last
 }
 
 type slotGroup struct {
@@ -23,16 +25,17 @@ type slotGroup struct {
 	handles []handle
 }
 
-// The least and the most tensors that are made at a time.
+// The minimum and the maximum size of a group.
 const (
 	leastTensors = 16
 	mostTensors  = 512
 )
 
-// freedAgain is in place of the references of a storage that is freed, in a slot that is used again.
+// freedAgain replaces the references of a freed storage in a slot that is reused.
 const freedAgain = -1
 
-// newTensor makes a tensor that nobody owns yet, and its handle, if they are made in groups.
+// newTensor returns a tensor that no lifetime owns yet, and its handle, if the lifetime makes them
+// in groups. Otherwise it returns nil.
 func (l *Lifetime) newTensor() (*Tensor, *handle) {
 	if l == nil {
 		return nil, nil
@@ -64,10 +67,12 @@ func (l *Lifetime) newTensor() (*Tensor, *handle) {
 	return t, h
 }
 
-// Reset is CloseContext, and opens the lifetime again. If it makes tensors in groups, those to come are made where the released ones were: who
-// has a pointer to one of these must not use it any more, not even to release it again, nor its [Memory]. What was kept and is not released yet
-// stays as it is, until a later Reset finds it released; as long as the lifetime lives, the garbage collector finds no such tensor that was
-// dropped ([OnLeak]). Nobody makes tensors with the lifetime's contexts meanwhile.
+// Reset is CloseContext, and then opens the lifetime again. If it makes tensors in groups, new
+// tensors use the slots of released ones. So a pointer to a released tensor must not be used any
+// more, not even to release it again, nor its [Memory]. A tensor that was kept and is not released
+// yet stays unchanged, until a later Reset finds it released. As long as the lifetime is reachable,
+// the garbage collector finds no such tensor that was dropped ([OnLeak]). No tensors may be made
+// with the lifetime's contexts during Reset.
 func (l *Lifetime) Reset(ctx context.Context) error {
 	err := l.CloseContext(ctx)
 	l.mu.Lock()
@@ -77,7 +82,8 @@ func (l *Lifetime) Reset(ctx context.Context) error {
 	if l.group == 0 {
 		return err
 	}
-	if !l.again { // what was made until now may be anywhere: nobody has said that it would be used again
+	// Earlier tensors may still be referenced, because reuse was not announced when they were made.
+	if !l.again {
 		l.again, l.fresh = true, slotGroup{}
 		return err
 	}
@@ -85,14 +91,14 @@ func (l *Lifetime) Reset(ctx context.Context) error {
 	return err
 }
 
-// findFree lists the slots that can be used again. The caller holds the lock.
+// findFree lists the slots that can be reused. The caller holds the lock.
 func (l *Lifetime) findFree() {
 	l.free, l.fresh = l.free[:0], slotGroup{}
 	for g := len(l.groups) - 1; g >= 0; g-- {
 		group := l.groups[g]
 		for i := len(group.tensors) - 1; i >= 0; i-- {
 			t, h := &group.tensors[i], &group.handles[i]
-			if t.handle == nil { // it was never made
+			if t.handle == nil { // the slot was never used
 				h.released.Store(true)
 				h.left.Store(true)
 				h.store = &h.own
@@ -106,7 +112,7 @@ func (l *Lifetime) findFree() {
 	}
 }
 
-// leftAlone reports whether nobody is at the slot of t any more.
+// leftAlone reports whether the slot of t can be reused.
 func leftAlone(t *Tensor) bool {
 	h := t.handle
 	return h.left.Load() && t.owner.Load() == nil && (h.store != &h.own || h.own.refs.Load() == freedAgain)

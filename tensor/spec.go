@@ -5,16 +5,16 @@ import "github.com/cistern-ml/cistern/tensor/backend"
 // opSpec is an operation on tensors of one floating-point dtype that has one result.
 type opSpec struct {
 	op    backend.Op
-	name  string // in errors; "": that of op
+	name  string // in errors; "": the name of op
 	infer inference
 	to    destination
-	dst   *Tensor // of into
+	dst   *Tensor // for into
 	dtype Dtype   // of the result; 0: that of the operands
-	mean  bool    // a sum is divided by the number of its terms
+	mean  bool    // the sum is divided by the number of its terms
 	c     [2]float64
 }
 
-// destination says where the result of an operation goes.
+// destination is the memory that an operation writes its result to.
 type destination uint8
 
 const (
@@ -33,10 +33,10 @@ const (
 	onto                         // the others broadcast to the first one
 	biased                       // (rows, …, n) and (n)
 	repeated                     // the operand broadcasts to the shape dims
-	summed                       // over the axes by which the operand was broadcast from the shape dims
-	reduced                      // over the axes dims
-	reducedGrad                  // dy, x and perhaps the result, of a reduction of x over the axes dims
-	rows                         // the result is like vectors along the axis, the last unless it is given
-	chosen                       // an element of each of these vectors
-	ordered                      // so many elements of each vector: dims are the axis and how many
+	summed                       // a sum to the shape dims, which broadcasts to the operand's
+	reduced                      // a reduction over the axes dims
+	reducedGrad                  // dy, x and perhaps the result of a reduction over the axes dims
+	rows                         // the operand's shape, along an axis, by default the last
+	chosen                       // one element of each vector along that axis
+	ordered                      // some elements of each vector: dims are the axis and their number
 )

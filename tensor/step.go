@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Rule is how an optimiser updates a parameter in one step.
+// Rule is the algorithm by which an optimiser updates a parameter in one step.
 type Rule interface {
 	SGD | Adam | RMSprop | Adagrad | Lion
 }
@@ -14,18 +14,18 @@ type Rule interface {
 type Update[R Rule] struct {
 	Rule R
 	P, G *Tensor // the parameter, which is updated in place, and its gradient
-	// State is the tensors that the rule keeps for the parameter, in the order that the rule
-	// documents. The step updates them in place. All tensors have one shape and dtype, except that
-	// the gradient of a float32 parameter may have 16 bits.
+	// State is the tensors that the rule keeps for the parameter, in the order of the rule's
+	// documentation. The step updates them in place. All tensors have one shape and dtype, except
+	// that the gradient of a float32 parameter may have 16 bits.
 	State [3]*Tensor
 	// Next returns the rule of each replay if the step is captured; nil: every replay uses Rule.
 	// The rule's documentation lists the numbers that may change.
 	Next func() R
 }
 
-// Step updates parameters: on a GPU one launch does 48 of them (torch's fused optimisers). No two
-// updates may share memory. If one can't be done none is,
-// unless the device refuses a launch after the first.
+// Step updates parameters; a GPU updates 48 of them in one launch (torch's fused optimisers). No
+// two updates may share memory. If one update is refused, none is queued, unless the device refuses
+// a launch after the first.
 func Step[R Rule](ctx context.Context, rt *Runtime, updates []Update[R]) error {
 	if rt == nil {
 		return fmt.Errorf("tensor: Step: %w: the runtime is nil", ErrInvalid)

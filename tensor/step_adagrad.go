@@ -6,7 +6,7 @@ import (
 )
 
 // Adagrad is a step of torch.optim.Adagrad. The state is the sums of the squares of the gradients.
-// In a replay LR and Step count.
+// LR and Step may change from replay to replay.
 type Adagrad struct {
 	LR, LRDecay, WeightDecay, Eps float64
 	Step                          int  // counts from 1

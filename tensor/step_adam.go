@@ -8,8 +8,8 @@ import (
 )
 
 // Adam is a step of torch.optim.Adam, or AdamW if the decay is decoupled. The state is the first
-// and second moments, and nil or the greatest second moments so far, which take the place of the
-// present ones (amsgrad). In a replay LR, Beta1 and Step count.
+// and second moments and, for amsgrad, the greatest second moments so far, which replace the
+// current ones; otherwise nil. LR, Beta1 and Step may change from replay to replay.
 type Adam struct {
 	LR, Beta1, Beta2, Eps, WeightDecay float64
 	Decoupled                          bool

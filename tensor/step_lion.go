@@ -6,7 +6,7 @@ import (
 )
 
 // Lion is a step of Lion, whose decay is decoupled (Chen et al., Symbolic Discovery of Optimization
-// Algorithms, 2023). The state is the momentum. In a replay LR counts.
+// Algorithms, 2023). The state is the momentum. LR may change from replay to replay.
 type Lion struct {
 	LR, Beta1, Beta2, WeightDecay float64
 	Maximize                      bool // the step goes up the gradient

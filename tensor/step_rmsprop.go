@@ -6,8 +6,8 @@ import (
 )
 
 // RMSprop is a step of torch.optim.RMSprop. The state is the means of the squares of the gradients,
-// nil or the means of the gradients (centered), and the momentum buffer, which may be nil if
-// Momentum is 0. In a replay LR and Momentum count.
+// then the means of the gradients (centered) or nil, and then the momentum buffer, which may be nil
+// if Momentum is 0. LR and Momentum may change from replay to replay.
 type RMSprop struct {
 	LR, Alpha, Eps, WeightDecay, Momentum float64
 	Maximize                              bool // the step goes up the gradient

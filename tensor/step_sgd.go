@@ -6,7 +6,7 @@ import (
 )
 
 // SGD is a step of torch.optim.SGD. The state is the momentum buffer, which may be nil if Momentum
-// is 0. In a replay LR, Momentum and First count.
+// is 0. LR, Momentum and First may change from replay to replay.
 type SGD struct {
 	LR, Momentum, Dampening, WeightDecay float64
 	Nesterov                             bool

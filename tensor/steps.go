@@ -13,29 +13,29 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/upcast"
 )
 
-// stepper is a rule, as the numbers of its kernel.Rule.
+// stepper is a rule that sets the numbers of its kernel.Rule.
 type stepper interface {
 	name() string // in errors
 	op() backend.Op
 	check() error
-	// momentum returns the momentum and the index of its buffer in the state, or 0 and -1. A buffer
-	// is left alone, and may be nil, if the momentum is 0.
+	// momentum returns the momentum and the index of its buffer in the state, or 0 and -1. If the
+	// momentum is 0, the buffer is left alone and may be nil.
 	momentum() (momentum float64, buffer int)
 	shared(*plan.Numbers)
 	own(first *float64)
 }
 
-// update is one parameter's step: its state is what the rule has, in order, and nil where it is
-// absent.
+// update is one parameter's step. state has the tensors of the rule in order, with nil for absent
+// ones.
 type update struct {
 	step  stepper
 	p, g  *Tensor
 	state [3]*Tensor
-	next  func() (stepper, error) // in a capture, the step of each replay; nil: it is the same each time
+	next  func() (stepper, error) // the step of each replay, in a capture; nil: it is the same
 }
 
-// steps is where the updates of many parameters are checked and queued. It is kept from step to
-// step, so that a step makes no garbage.
+// steps is where the updates of many parameters are checked and queued. It is reused by later
+// steps, so that a step makes no garbage.
 type steps struct {
 	update  update
 	shared  []plan.Numbers
@@ -49,7 +49,8 @@ type steps struct {
 
 var stepsPool sync.Pool
 
-// takeSteps makes new steps in race builds: the pool's edges would order the goroutines that step.
+// takeSteps returns steps from the pool. In race builds they are always new, because the pool would
+// order the goroutines that step.
 func takeSteps() *steps {
 	if s, ok := stepsPool.Get().(*steps); ok {
 		return s
@@ -57,7 +58,7 @@ func takeSteps() *steps {
 	return &steps{list: backend.List{Stride: 5}}
 }
 
-// give lets go of the operands, and gives the steps back.
+// give releases the operands, and returns the steps to the pool.
 func (s *steps) give() {
 	s.held.release()
 	clear(s.list.Refs)
@@ -72,8 +73,8 @@ func (s *steps) give() {
 	}
 }
 
-// step queues the updates of n parameters, each of which set describes. If one can't be done none
-// is.
+// step queues the updates of n parameters, each of which set describes. If one is refused, none is
+// queued.
 func (rt *Runtime) step(ctx context.Context, op backend.Op, name string, n int, set func(i int, u *update) error) error {
 	s := takeSteps()
 	defer s.give()
@@ -99,7 +100,7 @@ func (rt *Runtime) step(ctx context.Context, op backend.Op, name string, n int, 
 	return s.queue(ctx, rt, op)
 }
 
-// add checks and holds the tensors of the update, and takes its numbers.
+// add checks and holds the tensors of the update, and stores its numbers.
 func (s *steps) add(rt *Runtime, rule *kernel.Rule, name string, i int) error {
 	u, width := &s.update, s.list.Width
 	needed := append(append(s.room[:0], u.p, u.g), u.state[:rule.Needs]...)
@@ -121,7 +122,7 @@ func (s *steps) add(rt *Runtime, rule *kernel.Rule, name string, i int) error {
 	return nil
 }
 
-// queue queues the updates: each call has those that share their numbers and dtypes.
+// queue queues the updates. Each call has neighbours with the same shared numbers and dtypes.
 func (s *steps) queue(ctx context.Context, rt *Runtime, op backend.Op) error {
 	for i := 0; i < len(s.shared); {
 		first, j := s.list.Item(i), i+1
@@ -140,7 +141,7 @@ func (s *steps) queue(ctx context.Context, rt *Runtime, op backend.Op) error {
 	return upcast.DoLists(ctx, rt.backend, s.calls)
 }
 
-// live is the updates' own numbers in device memory, which are set before each replay.
+// live returns the updates' own numbers in device memory, which are set before each replay.
 func (s *steps) live(ctx context.Context, c *Capture) (backend.Ref, error) {
 	width, nexts, same := s.list.Width, s.nexts, slices.Clone(s.list.Own)
 	numbers, err := Scalars(ctx, c, len(same), func(to []float64) error {
@@ -163,10 +164,11 @@ func (s *steps) live(ctx context.Context, c *Capture) (backend.Ref, error) {
 	return numbers.ref(), nil
 }
 
-// sameBuffer is an error for a momentum that is 0, or is not, other than in the capture.
+// sameBuffer returns an error if a replay's momentum is 0 and the captured one is not, or the
+// reverse.
 func sameBuffer(step string, momentum float64, buffered bool) error {
 	if (momentum != 0) != buffered {
-		return fmt.Errorf("tensor: %s: %w: momentum %v: a step with momentum is not one without: capture it anew", step, ErrInvalid, momentum)
+		return fmt.Errorf("tensor: %s: %w: momentum %v: a captured step can't gain or lose its momentum: capture it again", step, ErrInvalid, momentum)
 	}
 	return nil
 }
@@ -179,7 +181,7 @@ func checkStepNumber(step int) error {
 	return nil
 }
 
-// sign is what gradients are multiplied by.
+// sign returns the factor of the gradients.
 func sign(maximize bool) float64 {
 	if maximize {
 		return -1
@@ -194,7 +196,7 @@ func asNumber(v bool) float64 {
 	return 0
 }
 
-// overwritten counts a write in place to each of the tensors that are there.
+// overwritten counts a write in place to each of the tensors that are not nil.
 func overwritten(ts ...*Tensor) {
 	for _, t := range ts {
 		if t != nil {
@@ -223,8 +225,8 @@ func (all *stepOperands) acquire(rt *Runtime, op string, ts ...*Tensor) error {
 	return err
 }
 
-// checkStep returns an error if the tensors differ in shape or dtype, apart from a bfloat16
-// gradient of float32 parameters, or if two of them overlap in memory.
+// checkStep returns an error if the tensors differ in shape or dtype, except for a gradient of 16
+// bits of a float32 parameter, or if two of them overlap in memory.
 func checkStep(op string, ts []*Tensor) error {
 	alike := ts
 	if len(ts) > 1 && ts[1].dtype.Wide() == ts[0].dtype { // a gradient

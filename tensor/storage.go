@@ -9,20 +9,20 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// storage is memory that one or several tensors share. It is freed when the last of them is released: never
-// when one particular tensor, such as the one a view was made from, is.
+// storage is memory that one or several tensors share. It is freed when the last of them is
+// released, whichever that is.
 type storage struct {
 	block    memcache.Block
-	host     []byte                    // of the block, where the host's kernels can touch it; nil: look it up
-	borrowed bool                      // somebody else frees the block
-	made     *made                     // by the capture that made it; nil: by none
-	bytes    int64                     // of the block that are used
-	again    bool                      // of a slot that is used again; see Lifetime.Reset
-	refs     atomic.Int32              // freedAgain: of such a slot, and nobody is at it any more
-	graphs   atomic.Int32              // of refs, those of captures and graphs
-	version  atomic.Uint64             // the writes in place
-	away     atomic.Pointer[offloaded] // where the bytes are instead of in the block; nil: in the block
-	kept     *offloaded                // pinned memory that it has beside the block, with the bytes of its version; nil: none
+	host     []byte                    // the block, for kernels of the host; nil: look it up
+	borrowed bool                      // the owner of the block frees it
+	made     *made                     // by the capture that allocated it; nil: by none
+	bytes    int64                     // of the block, used
+	again    bool                      // in a slot that is reused; see Lifetime.Reset
+	refs     atomic.Int32              // references; freedAgain: the slot can be reused
+	graphs   atomic.Int32              // the references of captures and graphs among refs
+	version  atomic.Uint64             // the number of writes in place
+	away     atomic.Pointer[offloaded] // holds the bytes of an offloaded storage, else nil
+	kept     *offloaded                // a pinned copy beside the block, with its version; or nil
 }
 
 func newStorage(b memcache.Block, borrowed bool) *storage {
@@ -31,8 +31,8 @@ func newStorage(b memcache.Block, borrowed bool) *storage {
 	return s
 }
 
-// hostBytes is a block's memory for kernels of the host; nil if they have to look it up: on other
-// devices, and after an error, which is theirs to return.
+// hostBytes returns a block's memory for kernels of the host. It is nil if the kernels have to look
+// it up: on other devices, and after an error, which they then return.
 func (rt *Runtime) hostBytes(b memcache.Block) []byte {
 	if rt.visible == nil || b.IsZero() {
 		return nil
@@ -50,7 +50,7 @@ func (s *storage) init(b memcache.Block, bytes int64, borrowed bool) {
 	s.refs.Store(1)
 }
 
-// retain takes a reference, unless the last one is already gone.
+// retain adds a reference, unless the last one is already gone.
 func (s *storage) retain() bool {
 	for {
 		n := s.refs.Load()
@@ -63,7 +63,8 @@ func (s *storage) retain() bool {
 	}
 }
 
-// writes are those in place, and those of replays of the graph that made it.
+// writes returns the number of writes in place, including those of replays of the graph that made
+// the memory.
 func (s *storage) writes() uint64 {
 	n := s.version.Load()
 	if s.made != nil {
@@ -72,12 +73,12 @@ func (s *storage) writes() uint64 {
 	return n
 }
 
-// replayed reports whether replays of a graph may come that read or write the memory.
+// replayed reports whether later replays of a graph may read or write the memory.
 func (s *storage) replayed() bool {
 	return s.graphs.Load() > 0 || s.made != nil && !s.made.closed.Load()
 }
 
-// tensors are the references but those of graphs.
+// tensors returns the number of references, except those of graphs.
 func (s *storage) tensors() int32 { return s.refs.Load() - s.graphs.Load() }
 
 func (s *storage) release(ctx context.Context) error {
@@ -85,7 +86,8 @@ func (s *storage) release(ctx context.Context) error {
 	return err
 }
 
-// letGo is release; last tells whether it was the last reference. The storage may be another tensor's when it returns.
+// letGo is release; last reports whether it released the last reference. When it returns, the
+// storage may belong to another tensor.
 func (s *storage) letGo(ctx context.Context) (last bool, err error) {
 	if n := s.refs.Add(-1); n != 0 {
 		if n < 0 {
@@ -114,7 +116,7 @@ func (s *storage) free(ctx context.Context) error {
 	return err
 }
 
-// label says what the memory is for, wherever it is.
+// label returns the label of the memory, on the device or offloaded.
 func (s *storage) label() memcache.Label {
 	if a := s.away.Load(); a != nil {
 		return a.label
@@ -122,12 +124,13 @@ func (s *storage) label() memcache.Label {
 	return s.block.Label()
 }
 
-// Memory tells which memory a tensor has: tensors that share it have the same one, on the device or offloaded, and others another one, as
-// long as somebody holds the Memory, which does not keep what it names from being freed. Tensors in places that [Lifetime.Reset] uses again have those
-// of the tensors before.
+// Memory identifies the memory of a tensor, on the device or offloaded: it is equal for tensors
+// that share their memory, and for no others, as long as the Memory is referenced. It does not keep
+// the memory from being freed. A tensor in a slot that [Lifetime.Reset] reuses has the Memory of
+// the slot's earlier tensor.
 type Memory struct{ storage *storage }
 
-// MemoryOf is t's; the zero Memory for nil.
+// MemoryOf returns the Memory of t; the zero Memory for nil.
 func MemoryOf(t *Tensor) Memory {
 	if t.none() {
 		return Memory{}
@@ -135,7 +138,7 @@ func MemoryOf(t *Tensor) Memory {
 	return Memory{t.store}
 }
 
-// Tensors is how many unreleased tensors share the memory.
+// Tensors returns the number of unreleased tensors that share the memory.
 func (m Memory) Tensors() int {
 	if m.storage == nil {
 		return 0

@@ -9,14 +9,16 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// streamBytes is the size of the pinned buffers, two for each call, that tensors are read and written through.
+// streamBytes is the size of the pinned buffers, two for each call, through which tensors are read
+// and written.
 const streamBytes = 1 << 20
 
-// ReadBytes overwrites t with the next [Tensor.Bytes] bytes of r: its elements, row-major, in the order of bytes of the machine. They
-// go from r to pinned memory and from there to the device, a piece at a time. The last copy is queued on the runtime's stream when
-// ReadBytes returns. After an error, io.ErrUnexpectedEOF where r has too little, a part of t may be overwritten.
+// ReadBytes overwrites t with the next [Tensor.Bytes] bytes of r: its elements, row-major, in the
+// machine's byte order. They go from r to pinned memory and from there to the device, a piece at a
+// time. The last copy is queued on the runtime's stream when ReadBytes returns. After an error,
+// which is io.ErrUnexpectedEOF if r has too few bytes, a part of t may be overwritten.
 //
-// What is offloaded ([Offloader]) is read where it is, on the host.
+// An offloaded tensor ([Offloader]) is overwritten on the host.
 func ReadBytes(ctx context.Context, t *Tensor, r io.Reader) error {
 	if r == nil {
 		return fmt.Errorf("tensor: ReadBytes: %w: the reader is nil", ErrInvalid)
@@ -54,10 +56,11 @@ func readFull(r io.Reader, b []byte) error {
 	return err
 }
 
-// WriteBytes waits for t and writes its elements to w as ReadBytes reads them: a piece is on its way while the one before is written.
-// It also returns what kernels found wrong in their data since the last read ([ErrLabel]).
+// WriteBytes waits for t and writes its elements to w in the format of ReadBytes. A piece is copied
+// while the one before is written. It also returns faults that kernels found in their data since
+// the last read ([ErrLabel]).
 //
-// What is offloaded ([Offloader]) is written from where it is, on the host.
+// An offloaded tensor ([Offloader]) is read on the host.
 func WriteBytes(ctx context.Context, t *Tensor, w io.Writer) error {
 	if w == nil {
 		return fmt.Errorf("tensor: WriteBytes: %w: the writer is nil", ErrInvalid)
@@ -117,7 +120,8 @@ func stream(op string, t *Tensor, f func(*Tensor) error) error {
 	return nil
 }
 
-// pieces calls begin for each piece of the tensor, with two buffers in turn, and end, if there is one, for the piece before.
+// pieces calls begin for each piece of the tensor, with two buffers in turn, and end, unless it is
+// nil, for the piece before.
 func (t *Tensor) pieces(ctx context.Context, begin func(b transfer.Buffer, at, n int64) error, end func(b transfer.Buffer, n int64) error) (err error) {
 	var buffers [2]transfer.Buffer
 	defer func() {

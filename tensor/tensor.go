@@ -12,16 +12,17 @@ import (
 
 // Tensor is a row-major array in device memory.
 //
-// Its owner calls Release; a tensor that is dropped instead is reclaimed when the garbage collector finds
-// it, which may take two of its runs. Shape and dtype never change and need no memory access, so that printing a tensor is always safe.
-// Its methods may be called from any goroutine. Releasing a tensor while another goroutine queues work on it
-// is safe: the work gets the memory, or [ErrReleased].
+// Its owner calls Release. A tensor that is dropped instead is reclaimed when the garbage collector
+// finds it, which may take two collections. Shape and dtype never change and need no memory access,
+// so printing a tensor is always safe. Its methods may be called from any goroutine. Releasing a
+// tensor while another goroutine queues work on it is safe: that call gets the memory, or
+// [ErrReleased].
 type Tensor struct {
 	*handle
 	offset       int64 // bytes into the block
 	owner        atomic.Pointer[Lifetime]
 	donated      atomic.Bool
-	older, newer *Tensor // of the owner's, under its lock
+	older, newer *Tensor // neighbours in the owner's list, under its lock
 	missing      error   // why there is no handle
 }
 
@@ -32,7 +33,7 @@ func Missing(err error) *Tensor { return &Tensor{missing: err} }
 // none reports whether t is nil, or a Tensor that no runtime made.
 func (t *Tensor) none() bool { return t == nil || t.handle == nil }
 
-// absent is the error of an operation on none.
+// absent returns the error of an operation on a tensor that is none.
 func (t *Tensor) absent(op string) error {
 	if t != nil && t.missing != nil {
 		return fmt.Errorf("tensor: %s: %w: the tensor was not made: %w", op, ErrReleased, t.missing)
@@ -40,7 +41,8 @@ func (t *Tensor) absent(op string) error {
 	return fmt.Errorf("tensor: %s: %w: the tensor is nil", op, ErrInvalid)
 }
 
-// begin makes t the handle's tensor, which belongs to l. It takes over one reference to store, whatever happens.
+// begin makes t the handle's tensor, which belongs to l. It takes over one reference to store, even
+// if it fails.
 func (t *Tensor) begin(ctx context.Context, l *Lifetime, op string, h *handle, store *storage, offset int64) (*Tensor, error) {
 	rt := h.rt
 	t.handle, t.offset = h, offset
@@ -70,7 +72,8 @@ func (t *Tensor) Shape() Shape {
 	return shape
 }
 
-// AppendShape appends t's shape to a list, such as one on the caller's stack, without the copy that [Tensor.Shape] makes.
+// AppendShape appends t's shape to a list, such as one on the caller's stack, without the copy that
+// [Tensor.Shape] makes.
 func AppendShape(to Shape, t *Tensor) Shape {
 	if t.none() {
 		return to
@@ -91,7 +94,8 @@ func (t *Tensor) Rank() int {
 	return len(t.shape)
 }
 
-// Label says what the tensor's memory is for; tensors that share memory share it. It is zero after Release.
+// Label returns the label of the tensor's memory, which is the same for all tensors that share the
+// memory. It is zero after Release.
 func (t *Tensor) Label() memcache.Label {
 	if t.Released() {
 		return memcache.Label{}
@@ -99,8 +103,9 @@ func (t *Tensor) Label() memcache.Label {
 	return t.store.label()
 }
 
-// SetLabel changes what the tensor's memory is for ([memcache.Block.SetLabel]): whoever makes a tensor may not know. That of
-// a tensor that was released is an error that wraps [ErrReleased].
+// SetLabel changes the label of the tensor's memory ([memcache.Block.SetLabel]), because the
+// purpose may be unknown when a tensor is made. For a released tensor the error wraps
+// [ErrReleased].
 func (t *Tensor) SetLabel(l memcache.Label) error {
 	if t.Released() {
 		return fmt.Errorf("tensor: SetLabel: %w", ErrReleased)
@@ -131,7 +136,7 @@ func (t *Tensor) Elements() int {
 	return elements(t.shape)
 }
 
-// Bytes returns the size of the elements in bytes. The block behind them may be larger.
+// Bytes returns the size of the elements in bytes. The block that holds them may be larger.
 func (t *Tensor) Bytes() int64 {
 	if t.none() {
 		return 0
@@ -147,9 +152,10 @@ func (t *Tensor) Runtime() *Runtime {
 	return t.rt
 }
 
-// Block returns the block that holds the elements, which start [Tensor.Offset] bytes into it. It stays the
-// tensor's: it must not be freed, and not be used after Release, nor when the garbage collector may have found the
-// tensor (see runtime.KeepAlive). A tensor without elements has the zero Block, and so has one that is offloaded ([Offloader]).
+// Block returns the block that holds the elements, which start [Tensor.Offset] bytes into it. The
+// tensor still owns it: it must not be freed, and not be used after Release, nor when the garbage
+// collector may have found the tensor (see runtime.KeepAlive). A tensor that has no elements, or is
+// offloaded ([Offloader]), has the zero Block.
 func (t *Tensor) Block() memcache.Block {
 	if t.none() {
 		return memcache.Block{}
@@ -157,7 +163,7 @@ func (t *Tensor) Block() memcache.Block {
 	return t.store.block
 }
 
-// Offset returns where in the block the elements start, in bytes. It is 0 but for views.
+// Offset returns the offset of the elements in the block, in bytes. It is 0 except for views.
 func (t *Tensor) Offset() int64 {
 	if t.none() {
 		return 0
@@ -165,19 +171,21 @@ func (t *Tensor) Offset() int64 {
 	return t.offset
 }
 
-// Released reports whether Release was called.
+// Released reports whether Release was called. It is true for nil.
 func (t *Tensor) Released() bool { return t.none() || t.released.Load() }
 
-// Offloaded reports whether an [Offloader] has taken the tensor's memory to the host, and Fetch has not brought it back.
+// Offloaded reports whether an [Offloader] has moved the tensor's memory to the host, and Fetch has
+// not brought it back.
 func (t *Tensor) Offloaded() bool { return !t.none() && t.store.away.Load() != nil }
 
-// Exclusive reports whether no other tensor shares the memory, so that writing it in place surprises nobody.
+// Exclusive reports whether no other tensor shares the memory, so that a write in place affects no
+// other tensor. It is false for a tensor of [Runtime.FromBlock].
 func (t *Tensor) Exclusive() bool { return !t.none() && !t.store.borrowed && t.store.tensors() == 1 }
 
-// Version counts the writes in place to the tensor's memory, whichever of the tensors that share it they went through
-// (Tensor._version), and those that failed, since they may have done a part. Package autograd finds
-// by it what was overwritten before its gradient needed it. Kernels of the program's own count by
-// [IncrementVersion].
+// Version returns the number of writes in place to the tensor's memory, through any of the tensors
+// that share it (Tensor._version). Failed writes count, because they may have done a part. Package
+// autograd uses the version to find tensors that were overwritten before a gradient needed them.
+// The program's own kernels report writes with [IncrementVersion].
 func (t *Tensor) Version() uint64 {
 	if t.none() {
 		return 0
@@ -185,8 +193,8 @@ func (t *Tensor) Version() uint64 {
 	return t.store.writes()
 }
 
-// IncrementVersion counts a write in place that was queued other than by an operation of this package, such as a collective operation of
-// package device (torch.autograd.graph.increment_version).
+// IncrementVersion counts a write in place that was not queued by an operation of this package,
+// such as a collective operation of package device (torch.autograd.graph.increment_version).
 func IncrementVersion(t *Tensor) {
 	if !t.none() {
 		t.overwritten()
@@ -196,9 +204,10 @@ func IncrementVersion(t *Tensor) {
 // overwritten counts a write in place.
 func (t *Tensor) overwritten() { t.store.version.Add(1) }
 
-// RecordStream tells the cache that work queued on s uses the tensor's memory: after Release it is not reused
-// before that work is done, and if s is captured with the runtime's stream ([Runtime.Capture]), it is kept for the graph. The caller orders the work with events: s waits for one recorded on the
-// runtime's stream before it reads what was computed there.
+// RecordStream tells the cache that work queued on s uses the tensor's memory: after Release it is
+// not reused before that work has run. If s is captured with the runtime's stream
+// ([Runtime.Capture]), the graph keeps the memory. The caller orders the work with events: s waits
+// for an event recorded on the runtime's stream before it reads results of the runtime.
 func (t *Tensor) RecordStream(s device.Stream) error {
 	if t.Released() {
 		return fmt.Errorf("tensor: RecordStream: %w", ErrReleased)
@@ -220,13 +229,13 @@ func (t *Tensor) RecordStream(s device.Stream) error {
 	return nil
 }
 
-// Release gives the memory back, as soon as no other tensor shares it. Work that is already queued still
-// finds it: the memory is reused only by work queued later on the same stream. Releasing again, or nil, does
-// nothing. t is released also after an error.
+// Release returns the memory to the cache, as soon as no other tensor shares it. Work that is
+// already queued can still use it, because only work queued later on the same stream reuses it.
+// Releasing again, or nil, does nothing. t is released even after an error.
 func (t *Tensor) Release() error { return t.ReleaseContext(context.Background()) }
 
-// ReleaseContext is Release; the observer's span of the free has its parent in ctx. Memory is freed whether ctx
-// has ended or not; nil is context.Background().
+// ReleaseContext is Release; the observer's span of the free has its parent in ctx. Memory is freed
+// even if ctx has ended; nil is context.Background().
 func (t *Tensor) ReleaseContext(ctx context.Context) error {
 	if t.none() {
 		return nil

@@ -6,9 +6,9 @@ import (
 	"math"
 )
 
-// FromSlice makes a tensor with a copy of data, which has as many elements as the shape and may be reused as
-// soon as FromSlice returns. Without a shape the tensor has one dimension. The copy is queued on the runtime's
-// stream.
+// FromSlice returns a tensor with a copy of data, which has as many elements as the shape and may
+// be reused as soon as FromSlice returns. Without a shape the tensor has one dimension. The copy is
+// queued on the runtime's stream.
 func FromSlice[T Element](ctx context.Context, rt *Runtime, data []T, shape ...int) (*Tensor, error) {
 	if rt == nil {
 		return nil, fmt.Errorf("tensor: FromSlice: %w: the runtime is nil", ErrInvalid)
@@ -28,8 +28,8 @@ func FromSlice[T Element](ctx context.Context, rt *Runtime, data []T, shape ...i
 	return rt.result(ctx, "FromSlice", DtypeOf[T](), shape, func(t *Tensor) error { return upload(ctx, t, "FromSlice", bytesOf(data)) })
 }
 
-// Labels is FromSlice for class labels: int32 numbers in [0, classes). The first one outside is an error that
-// wraps [ErrLabel].
+// Labels is FromSlice for class labels in [0, classes), as int32. For a label out of range the
+// error wraps [ErrLabel].
 func Labels[T int | int32 | int64 | uint8](ctx context.Context, rt *Runtime, labels []T, classes int) (*Tensor, error) {
 	if classes > math.MaxInt32 {
 		return nil, fmt.Errorf("tensor: Labels: %w: %d classes: want at most %d", ErrInvalid, classes, math.MaxInt32)
@@ -44,8 +44,8 @@ func Labels[T int | int32 | int64 | uint8](ctx context.Context, rt *Runtime, lab
 	return FromSlice(ctx, rt, narrow)
 }
 
-// CopyFrom overwrites t with data, which has the same number and type of elements and may be reused as soon
-// as CopyFrom returns. After an error of the device t may be overwritten.
+// CopyFrom overwrites t with data, which has the same number and type of elements and may be reused
+// as soon as CopyFrom returns. After an error of the device t may be overwritten.
 func CopyFrom[T Element](ctx context.Context, t *Tensor, data []T) error {
 	in, err := acquireElements[T]("CopyFrom", t)
 	if err != nil {
@@ -72,10 +72,10 @@ func upload(ctx context.Context, t *Tensor, op string, data []byte) error {
 	return nil
 }
 
-// ToSlice waits for t and returns its elements, row-major, in dst if that has the capacity and in a new slice
-// otherwise. On an error dst's elements are untouched, unless they are more than 32 MiB: then a part may have been
-// written. It also returns what kernels found wrong in their data
-// since the last read ([ErrLabel]).
+// ToSlice waits for t and returns its elements, row-major, in dst if its capacity is large enough,
+// and in a new slice otherwise. After an error dst's elements are unchanged, unless they are more
+// than 32 MiB: then a part may have been written. It also returns faults that kernels found in
+// their data since the last read ([ErrLabel]).
 func ToSlice[T Element](ctx context.Context, t *Tensor, dst []T) ([]T, error) {
 	in, err := acquireElements[T]("ToSlice", t)
 	if err != nil {
@@ -125,7 +125,7 @@ func acquireElements[T Element](op string, t *Tensor) (operands, error) {
 	return t.rt.acquire(op, t)
 }
 
-// Copy returns a copy of t in memory of its own (torch.clone).
+// Copy returns a copy of t in new memory (torch.clone).
 func (rt *Runtime) Copy(ctx context.Context, t *Tensor) (*Tensor, error) {
 	in, err := rt.acquire("Copy", t)
 	if err != nil {
@@ -142,8 +142,8 @@ func (rt *Runtime) Copy(ctx context.Context, t *Tensor) (*Tensor, error) {
 	return out, nil
 }
 
-// CopyInPlace overwrites a with b, which has the same shape and dtype (Tensor.copy_), such as the input of a graph with a batch. They
-// may not overlap.
+// CopyInPlace overwrites a with b, which has the same shape and dtype (Tensor.copy_), for example
+// the input of a graph with a batch. They may not overlap.
 func (rt *Runtime) CopyInPlace(_ context.Context, a, b *Tensor) error {
 	const op = "copy in place"
 	in, err := rt.acquire(op, a, b)

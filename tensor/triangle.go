@@ -8,14 +8,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// Tril returns the matrices x (…, rows, cols) with zeros above a diagonal: where the column minus
-// the row is more than it (torch.tril, whose diagonal is 0). Any dtype.
+// Tril returns the matrices x (…, rows, cols) with zeros above a diagonal, where the column minus
+// the row is greater than diagonal (torch.tril, whose diagonal is 0). Any dtype.
 func (e Elementwise) Tril(ctx context.Context, x *Tensor, diagonal int) (*Tensor, error) {
 	return e.rt.triangle(ctx, "Tril", x, diagonal, false)
 }
 
-// Triu returns the matrices x (…, rows, cols) with zeros below a diagonal: where the column minus
-// the row is less than it (torch.triu, whose diagonal is 0). Any dtype.
+// Triu returns the matrices x (…, rows, cols) with zeros below a diagonal, where the column minus
+// the row is less than diagonal (torch.triu, whose diagonal is 0). Any dtype.
 func (e Elementwise) Triu(ctx context.Context, x *Tensor, diagonal int) (*Tensor, error) {
 	return e.rt.triangle(ctx, "Triu", x, diagonal, true)
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// FromBlock makes a tensor of the first bytes of a block that somebody else owns, such as a batch of a loader
-// (torch.from_blob). The tensor must be released before the block is freed; releasing it frees nothing. If
-// the block's stream is not the runtime's, FromBlock records the runtime's on it, and the caller orders the two
-// with events. A block of another device, or one that was freed, is an error.
+// FromBlock returns a tensor of the first bytes of a block that the caller owns, such as a batch of
+// a loader (torch.from_blob). The tensor must be released before the block is freed; releasing it
+// frees nothing. If the block's stream is not the runtime's, FromBlock records the runtime's stream
+// on the block, and the caller orders the two with events. A block of another device, or one that
+// was freed, is an error.
 func (rt *Runtime) FromBlock(block memcache.Block, dtype Dtype, shape ...int) (*Tensor, error) {
 	if rt.closed.Load() {
 		return nil, fmt.Errorf("tensor: FromBlock: %w", ErrClosed)
@@ -33,8 +34,8 @@ func (rt *Runtime) FromBlock(block memcache.Block, dtype Dtype, shape ...int) (*
 	return view.begin(context.Background(), nil, "FromBlock", h, &h.own, 0)
 }
 
-// Share returns another tensor with the same elements and memory. Each of the two must be released; the
-// memory is freed with the last.
+// Share returns another tensor with the same elements and memory. Each of the two must be released;
+// the memory is freed with the last.
 func (rt *Runtime) Share(ctx context.Context, t *Tensor) (*Tensor, error) {
 	if err := rt.check("Share", t); err != nil {
 		return nil, err
@@ -42,8 +43,8 @@ func (rt *Runtime) Share(ctx context.Context, t *Tensor) (*Tensor, error) {
 	return t.view(ctx, "Share", 0, t.shape)
 }
 
-// Reshape returns a tensor of the given shape that shares t's memory (Tensor.view). One dimension may be -1:
-// it becomes what is left of the elements.
+// Reshape returns a tensor of the given shape that shares t's memory (Tensor.view). One dimension
+// may be -1: it is computed from the number of elements.
 func (rt *Runtime) Reshape(ctx context.Context, t *Tensor, shape ...int) (*Tensor, error) {
 	if err := rt.check("Reshape", t); err != nil {
 		return nil, err
@@ -72,8 +73,8 @@ func (rt *Runtime) Reshape(ctx context.Context, t *Tensor, shape ...int) (*Tenso
 	return t.view(ctx, "Reshape", 0, to)
 }
 
-// Rows returns the rows [from, to) of t, along its first dimension, as a tensor that shares t's memory
-// (Tensor.narrow).
+// Rows returns the rows [from, to) of t, along its first dimension, as a tensor that shares t's
+// memory (Tensor.narrow).
 func (rt *Runtime) Rows(ctx context.Context, t *Tensor, from, to int) (*Tensor, error) {
 	if err := rt.check("Rows", t); err != nil {
 		return nil, err
@@ -87,8 +88,9 @@ func (rt *Runtime) Rows(ctx context.Context, t *Tensor, from, to int) (*Tensor, 
 	return t.view(ctx, "Rows", int64(from)*row, shape)
 }
 
-// ViewAs returns a tensor of the given dtype and shape whose elements are t's bytes from offset on: it shares t's memory
-// (Tensor.view with a dtype). They must lie inside of t, and begin at a multiple of the dtype's size.
+// ViewAs returns a tensor of the given dtype and shape whose elements are t's bytes from offset on.
+// It shares t's memory (Tensor.view with a dtype). The elements must lie inside t, and begin at a
+// multiple of the dtype's size in the block.
 func (rt *Runtime) ViewAs(ctx context.Context, t *Tensor, offset int64, dtype Dtype, shape ...int) (*Tensor, error) {
 	if err := rt.check("ViewAs", t); err != nil {
 		return nil, err

@@ -5,20 +5,22 @@ import (
 	"weak"
 )
 
-// To find a tensor that was dropped takes a weak pointer and a cleanup of Go's, which cost more than all else that is done for
-// a small operation: three allocations, and locks of the garbage collector's when they are made, when they are stopped and when
-// the memory is swept. But nearly all tensors are released soon after they were made. So the runtime holds a tensor itself while it is
-// young, and gives it the two when it ages: when youngMost tensors have been made after it, when the garbage collector has run, and
-// when the cache runs out of memory, before it is decided what was dropped. A dropped tensor is found one collection later
-// than it could be; what is young can't be found.
+// To find a dropped tensor, Go needs a weak pointer and a cleanup. These cost more than the rest of
+// a small operation: three allocations, and locks of the garbage collector when they are made, when
+// they are stopped and when the memory is swept. But nearly all tensors are released soon after
+// they were made. So the runtime itself holds a tensor while it is young, and makes the weak
+// pointer and the cleanup when it ages. It ages when there are youngMost newer young tensors, when
+// the garbage collector has run, or when the cache runs out of memory, before dropped tensors are
+// looked for. A young tensor can't be found, so a dropped tensor is found one collection later than
+// possible.
 
-// youngMost is how many unreleased tensors of a runtime are young at most.
+// youngMost is the maximum number of young tensors of a runtime.
 const youngMost = 1024
 
-// epoch is an object that nobody refers to: its end tells of a collection.
+// epoch is an unreachable object. Its cleanup reports a collection.
 type epoch struct{ _ *byte }
 
-// addYoung adds a handle, which is the newest of the list, to the young ones. The caller holds the lock.
+// addYoung adds a handle, the newest of the list, to the young ones. The caller holds the lock.
 func (l *handles) addYoung(h *handle, t *Tensor) {
 	h.young = t
 	if l.oldest == nil {
@@ -33,7 +35,8 @@ func (l *handles) addYoung(h *handle, t *Tensor) {
 	}
 }
 
-// removeYoung takes a handle that is young from the young ones, which are the first of the list. The caller holds the lock.
+// removeYoung removes a handle from the young ones, which are the first of the list. The caller
+// holds the lock.
 func (l *handles) removeYoung(h *handle) {
 	if l.oldest == h {
 		l.oldest = h.prev
@@ -59,7 +62,7 @@ func (l *handles) ageAll() {
 	}
 }
 
-// collected runs when there was a collection. The next tensor that is made waits for another one.
+// collected runs after a collection. The next tensor that is made watches for another one.
 func (l *handles) collected() {
 	l.mu.Lock()
 	l.watched = false
@@ -67,5 +70,5 @@ func (l *handles) collected() {
 	l.ageAll()
 }
 
-// dropped reports whether nobody can reach the tensor any more. The caller holds the lock.
+// dropped reports whether the tensor is unreachable. The caller holds the lock.
 func (h *handle) dropped() bool { return h.young == nil && h.tensor.Value() == nil }

@@ -378,7 +378,7 @@ func TestReplaysRefuseAnotherMomentum(t *testing.T) {
 		xs, ys := make([]float32, 8), make([]int32, 2)
 		c.replay(xs, ys)
 		require.NoError(t, sgd.Groups()[0].SetMomentum(0.9-from))
-		require.ErrorContains(t, c.shapes[2].graph.Replay(b.Ctx), fmt.Sprintf("momentum %v: a step with momentum is not one without", 0.9-from))
+		require.ErrorContains(t, c.shapes[2].graph.Replay(b.Ctx), fmt.Sprintf("momentum %v: a captured step can't gain or lose its momentum", 0.9-from))
 		require.NoError(t, sgd.Groups()[0].SetMomentum(from))
 		c.replay(xs, ys)
 		assert.Equal(t, 2, optim.StepsOf(sgd)[0])
