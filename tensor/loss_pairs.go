@@ -43,7 +43,7 @@ func (d Gradients) L1LossGrad(ctx context.Context, of LossTarget, dloss, x, t *T
 }
 
 // HuberLoss is half the square of x - t up to a distance of delta, and delta * (|x - t| - delta/2)
-// beyond (torch.nn.functional.huber_loss, whose delta is 1).
+// beyond (torch.nn.functional.huber_loss, with a default delta of 1).
 func (l Layers) HuberLoss(ctx context.Context, x, t *Tensor, delta float64, options ...LossOption) (*Tensor, error) {
 	return l.rt.loss(ctx, "HuberLoss", backend.HuberLoss, x, t, delta, options)
 }

@@ -60,8 +60,8 @@ func (d Gradients) LogSumExpGrad(ctx context.Context, dy, x, y *Tensor, axes ...
 }
 
 // Var returns the variance over the axes: the sum of squared distances from the mean, divided by
-// the number of elements less the correction (torch.var, whose correction is 1). It is NaN or
-// infinite if the correction leaves no elements.
+// the number of elements less the correction (torch.var, with a default correction of 1). It is NaN
+// or infinite if the correction leaves no elements.
 func (r Reductions) Var(ctx context.Context, x *Tensor, correction float64, axes ...int) (*Tensor, error) {
 	return r.rt.runAlong(ctx, opSpec{op: backend.Var, name: "Var", infer: reduced, c: [2]float64{correction}}, axes, x)
 }

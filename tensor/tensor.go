@@ -204,8 +204,8 @@ func IncrementVersion(t *Tensor) {
 // overwritten counts a write in place.
 func (t *Tensor) overwritten() { t.store.version.Add(1) }
 
-// RecordStream tells the cache that work queued on s uses the tensor's memory: after Release it is
-// not reused before that work has run. If s is captured with the runtime's stream
+// RecordStream reports to the cache that work queued on s uses the tensor's memory: after Release
+// it is not reused before that work has run. If s is captured with the runtime's stream
 // ([Runtime.Capture]), the graph keeps the memory. The caller orders the work with events: s waits
 // for an event recorded on the runtime's stream before it reads results of the runtime.
 func (t *Tensor) RecordStream(s device.Stream) error {

@@ -9,13 +9,13 @@ import (
 )
 
 // Tril returns the matrices x (…, rows, cols) with zeros above a diagonal, where the column minus
-// the row is greater than diagonal (torch.tril, whose diagonal is 0). Any dtype.
+// the row is greater than diagonal (torch.tril, with a default diagonal of 0). Any dtype.
 func (e Elementwise) Tril(ctx context.Context, x *Tensor, diagonal int) (*Tensor, error) {
 	return e.rt.triangle(ctx, "Tril", x, diagonal, false)
 }
 
 // Triu returns the matrices x (…, rows, cols) with zeros below a diagonal, where the column minus
-// the row is less than diagonal (torch.triu, whose diagonal is 0). Any dtype.
+// the row is less than diagonal (torch.triu, with a default diagonal of 0). Any dtype.
 func (e Elementwise) Triu(ctx context.Context, x *Tensor, diagonal int) (*Tensor, error) {
 	return e.rt.triangle(ctx, "Triu", x, diagonal, true)
 }

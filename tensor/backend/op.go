@@ -27,7 +27,7 @@ type row struct {
 	code   int    // within the family
 	roles  []Role // of Call.Args
 	list   []Role // of each element of Call.List
-	// base is the operation that the runtime queues first, before the rest, if a backend does not
+	// base is the operation that the runtime queues, together with others, if a backend does not
 	// support the fusion.
 	base Op
 }

@@ -7,7 +7,7 @@ package fn
 
 import "github.com/cistern-ml/cistern/tensor/backend"
 
-// Function is an elementwise function with its parameters. The zero value is no function.
+// Function is an elementwise function with its parameters. The zero value is invalid.
 type Function struct {
 	Name string     // the method of tensor.Elementwise that computes it
 	Op   backend.Op // computes it
