@@ -101,7 +101,8 @@ func TestCrossEntropyOfLargeLogits(t *testing.T) {
 	assert.Equal(t, []float32{float32(math.Log(3))}, get[float32](r, loss, err))
 }
 
-// spread are numbers in [lo, hi) that look random, the same in every language: 24 bits of a hash of the index.
+// spread returns numbers in [lo, hi) that look random and are the same in every language: 24 bits
+// of a hash of the index.
 func spread[T kernel.Float](n int, lo, hi T) []T {
 	x := make([]T, n)
 	for i := range x {
@@ -113,8 +114,8 @@ func spread[T kernel.Float](n int, lo, hi T) []T {
 	return x
 }
 
-// TestSumsOfMany: errors of float64 grow with the logarithm of the number of terms. One after the other they would
-// be a hundred times the bound.
+// TestSumsOfMany: errors of float64 grow with the logarithm of the number of terms. Sequential sums
+// would have errors a hundred times the bound.
 func TestSumsOfMany(t *testing.T) {
 	r := newRig(t, 512<<20).scoped()
 	const n = 1 << 18
@@ -154,9 +155,10 @@ func TestSumsOfMany(t *testing.T) {
 	assert.InDelta(t, math.Log(3), get[float64](r, y, err)[0], bound, "cross entropy of zeros")
 }
 
-// TestErrorsOfFloat32 says how far results of float32 are from the reference, in the worst element, and relative to
-// the terms that it is the sum of; with -v it prints them. The bounds are about twice what was found.
-// The -short form computes fewer results. The sums stay as long, except those of whole arrays and columns.
+// TestErrorsOfFloat32 bounds the error of float32 results against the reference: in the worst
+// element, and relative to the terms of its sum; with -v it prints them. The bounds are about twice
+// the errors that were found. The -short form computes fewer results. The sums stay as long, except
+// those of whole arrays and columns.
 func TestErrorsOfFloat32(t *testing.T) {
 	r := newRig(t, 512<<20).scoped()
 	some := func(n int) int { return n }

@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestAddNormalizeIsOneLaunch on a GPU, whose sum is where the program says.
+// TestAddNormalizeIsOneLaunch on a GPU, also if the sum is in donated memory.
 func TestAddNormalizeIsOneLaunch(t *testing.T) {
 	launches := map[string]int{}
 	r := newRig(t, 64<<20).counting(launches).scoped()
@@ -35,7 +35,7 @@ func TestAddNormalizeIsOneLaunch(t *testing.T) {
 	require.Equal(t, before+1, r.cache.Stats().Allocation.All.Current, "the weights alone")
 }
 
-// TestAddNormalizeOutOfMemory leaves nothing behind, whatever it has no memory for.
+// TestAddNormalizeOutOfMemory leaves no tensors, whichever allocation fails.
 func TestAddNormalizeOutOfMemory(t *testing.T) {
 	r := newRig(t, 6<<20).scoped()
 	x := put(r, make([]float32, 1<<18), 1<<18, 1) // with statistics of 4 MiB
@@ -47,8 +47,9 @@ func TestAddNormalizeOutOfMemory(t *testing.T) {
 	require.Equal(t, before, r.cache.Stats().Allocation.All.Current)
 }
 
-// TestAddNormalizeByWhatItAdds: weights and biases that are an operand are read when the sum is there, so that it is in memory of its own.
-func TestAddNormalizeByWhatItAdds(t *testing.T) {
+// TestAddNormalizeByItsOperand: if an operand is the weight or the bias, it is read after the sum
+// is written, so that the sum is in memory of its own.
+func TestAddNormalizeByItsOperand(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	cfg := NormConfig{Shape: []int{4}}
 	x, y := put(r, []float32{2, 3, 4, 6}), put(r, []float32{1.5, -1, 2, 1})

@@ -28,7 +28,7 @@ func TestBroadcastToIsUndoneBySumTo(t *testing.T) {
 	assert.Equal(t, []float32{8, 16, 24}, get[float32](r, z, err))
 }
 
-// A column is read with the stride 0, also where it is long enough to be read as a row.
+// A column is read with a stride of 0, even if it is long enough to be read as a row.
 func TestAddColumn(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	a, b := put(r, make([]float64, 12), 4, 3), put(r, []float64{1, 2, 3, 4}, 4, 1)
@@ -38,7 +38,7 @@ func TestAddColumn(t *testing.T) {
 	assert.Equal(t, []float64{1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4}, get[float64](r, y, err))
 }
 
-// The gradient of a square is finite where the double of dy is not.
+// The gradient of a square is finite even if 2*dy overflows.
 func TestSquareGradOfLargeNumbers(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	y, err := r.ApplyGrad(r.ctx, fn.Square, nil, put(r, []float64{1.5e308}), put(r, []float64{0.25}))
@@ -64,7 +64,7 @@ func TestLargeArraysAreSplitRight(t *testing.T) {
 	assert.Equal(t, []float64{0}, get[float64](r, z, err))
 }
 
-// TestRareArguments is of those that random cases seldom have.
+// TestRareArguments has arguments that are rare in random cases.
 func TestRareArguments(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	y, err := r.PowScalar(r.ctx, put(r, []float64{0, -1.5, 1e-200, 3, math.Inf(-1)}), 2)

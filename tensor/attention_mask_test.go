@@ -10,9 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// A row whose additive mask is very negative everywhere, as transformers make (1 - mask) * finfo.min of
-// a padded row, attends to all keys alike: the logarithm of the sum of exponentials vanishes beside
-// such a score.
+// A row whose additive mask is very negative everywhere, as transformers make (1 - mask) *
+// finfo.min of a padded row, attends to all keys alike: the logarithm of the sum of exponentials
+// vanishes beside such a score.
 func TestAttentionOfRowsThatAMaskHides(t *testing.T) {
 	r := newRig(t, 64<<20)
 	seed := rand.Uint64()
@@ -27,8 +27,8 @@ func TestAttentionOfRowsThatAMaskHides(t *testing.T) {
 	testHiddenRows[float64](r, random, -math.MaxFloat64, [4]int{4, 33, 8, 5}, 1e-12)
 }
 
-// testHiddenRows hides all keys of the even rows, and all keys except the first of the odd ones. The
-// products of queries and keys are so small that they vanish beside the mask.
+// testHiddenRows hides all keys of the even rows, and all keys except the first of the odd ones.
+// The products of queries and keys are so small that they vanish beside the mask.
 func testHiddenRows[T kernel.Float](r *rig, random *rand.Rand, m float64, sizes [4]int, delta float64) {
 	r = r.scoped()
 	l, s, e, n := sizes[0], sizes[1], sizes[2], sizes[3]
@@ -86,8 +86,8 @@ func testHiddenRows[T kernel.Float](r *rig, random *rand.Rand, m float64, sizes 
 	}
 }
 
-// Scores that are alike and very large, or very negative, have weights that are alike, too, and
-// what is after the last key has none.
+// Equal scores that are very large, or very negative, have equal weights, and keys after the last
+// one have none.
 func TestAttentionOfLargeScores(t *testing.T) {
 	r := newRig(t, 64<<20)
 	testLargeScores(r, func(v float32) float32 { return v })

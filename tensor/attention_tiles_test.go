@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// TestAttentionOfManyTiles compares attention of float32 and all its gradients with plain Go: over
-// several tiles of queries and keys, heads of any number of columns, heads that share keys and
+// TestAttentionOfManyTiles compares attention of float32 and all its gradients with plain Go. It
+// has several tiles of queries and keys, heads of any number of columns, heads that share keys and
 // values, rows that begin anywhere, and masks of both kinds.
 func TestAttentionOfManyTiles(t *testing.T) {
 	r := newRig(t, 64<<20)
@@ -28,8 +28,8 @@ func TestAttentionOfManyTiles(t *testing.T) {
 	}
 }
 
-// TestAttentionGradientsAreTheSame: blocks that add to the gradient of the same queries have an
-// order.
+// TestAttentionGradientsAreTheSame: blocks that add to the gradient of the same queries do so in a
+// fixed order.
 func TestAttentionGradientsAreTheSame(t *testing.T) {
 	r := newRig(t, 256<<20).scoped()
 	batch := 40
@@ -93,7 +93,7 @@ func TestAttentionOfManyBlocks(t *testing.T) {
 	}
 }
 
-// testManyTiles: the batch is (2, 3), and keys and values are those of all three heads.
+// testManyTiles has a batch of (2, 3). Keys and values are shared by all three heads.
 func testManyTiles(r *rig, random *rand.Rand, sizes []int) {
 	random.Shuffle(2, func(i, j int) { sizes[i], sizes[j] = sizes[j], sizes[i] })
 	random.Shuffle(2, func(i, j int) { sizes[2+i], sizes[2+j] = sizes[2+j], sizes[2+i] })

@@ -11,7 +11,7 @@ import (
 )
 
 // BenchmarkAttention is the causal attention of 8 sequences in 12 heads, and all its gradients, 12
-// times in a captured graph, as GPT-2 has them. ns/op are of the 12.
+// times in a captured graph, as in GPT-2. ns/op is for all 12.
 func BenchmarkAttention(b *testing.B) {
 	for _, d := range []Dtype{Float32, BFloat16} {
 		for _, s := range [][2]int{{512, 64}, {512, 32}, {512, 128}, {2048, 64}} {

@@ -10,9 +10,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/gpuop"
 )
 
-// BenchmarkOwnProduct is a product of a dense layer in a captured graph that has it 32 times: y = x wᵀ with its bias (NT), dx = dy w (NN), and
-// dw = dyᵀ x with the sums of dy's columns (TN), by the library (and what follows it) and by the kernels of each tiling, whose inner dimension is
-// cut into so many parts. ns/op are of one product.
+// BenchmarkOwnProduct is a product of a dense layer, 32 times in a captured graph: y = x wᵀ with
+// its bias (NT), dx = dy w (NN), and dw = dyᵀ x with the sums of dy's columns (TN). It uses the
+// library (and what follows it) and the kernels of each tiling, with the inner dimension cut into
+// so many parts. ns/op is for one product.
 func BenchmarkOwnProduct(b *testing.B) {
 	for _, s := range []struct {
 		form    string

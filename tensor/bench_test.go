@@ -8,8 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkMatMul has one product (m, k) by (k, n), its shape mxkxn, in all four transpositions: those of a dense layer
-// 784→512 at batch 128, its gradients with the same number of multiply-adds, and two squares.
+// BenchmarkMatMul has one product (m, k) by (k, n), its shape mxkxn, in all four transpositions:
+// the product of a dense layer 784→512 at batch 128, its gradients with the same number of
+// multiply-adds, and two squares.
 func BenchmarkMatMul(b *testing.B) {
 	for _, form := range []string{"NN", "NT", "TN", "TT"} {
 		for _, s := range [][3]int{{128, 784, 512}, {512, 512, 512}, {2048, 2048, 2048}} {
@@ -33,7 +34,7 @@ func BenchmarkMatMul(b *testing.B) {
 					require.NoError(b, z.Release())
 					require.NoError(b, r.Synchronize(r.ctx))
 				}
-				product() // the first takes memory that nobody has touched
+				product() // the first one touches new memory
 				b.ReportAllocs()
 				for b.Loop() {
 					product()
@@ -44,9 +45,9 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// BenchmarkOperation is what an operation costs, next to nothing being computed: operations on 16 floats queued one after
-// the other, the stream's goroutine working on them meanwhile, and one Synchronize at the end. Results are released as soon as
-// the operation is queued.
+// BenchmarkOperation measures the overhead of an operation that computes almost nothing. Operations
+// on 16 floats are queued one after the other, while the stream's goroutine runs them, with one
+// Synchronize at the end. Results are released as soon as the operation is queued.
 //
 //	Add         a new tensor from two
 //	AddOnLeak   the same, with the call stack of each tensor
@@ -76,7 +77,8 @@ func BenchmarkOperation(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for range b.N { // not b.Loop, which does not time what comes after it
-				if err := c.operation(r.Runtime, x); err != nil { // require's calls of Helper would cost more than the operation
+				// require's calls of Helper would cost more than the operation.
+				if err := c.operation(r.Runtime, x); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -85,7 +87,7 @@ func BenchmarkOperation(b *testing.B) {
 	}
 }
 
-// BenchmarkConv is a convolution, its gradients, and all three, synchronised.
+// BenchmarkConv measures a convolution, its gradients, and all three, with a Synchronize.
 func BenchmarkConv(b *testing.B) {
 	r := newRig(b, 256<<20).scoped()
 	full := func(shape ...int) *Tensor {

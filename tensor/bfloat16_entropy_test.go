@@ -11,8 +11,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// TestBFloat16EntropyIsThatOfFloat32, of the same logits, with all options: the loss to the bit, the gradient but for its rounding. On the host no memory is
-// taken for it, as the logits are the largest tensor of a step.
+// TestBFloat16EntropyIsThatOfFloat32, for the same logits, with all options: the loss is
+// bit-identical, and the gradient except for its rounding. On the host it allocates nothing,
+// because the logits are the largest tensor of a step.
 func TestBFloat16EntropyIsThatOfFloat32(t *testing.T) {
 	r := newRig(t, 1<<24).scoped()
 	cisterntest.OnlyHost(t, r.dev, "a GPU sums in an order of its own")

@@ -14,7 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestBFloat16WithoutCopies: what a GPU does in bfloat16 takes memory for its results, and none for copies of its operands in float32.
+// TestBFloat16WithoutCopies: an operation that a GPU computes in bfloat16 allocates its results,
+// but no copies of its operands in float32.
 func TestBFloat16WithoutCopies(t *testing.T) {
 	r := newRig(t, 1<<28).scoped()
 	if _, loads := r.dev.(device.ModuleLoader); !loads {
@@ -76,7 +77,7 @@ func TestBFloat16WithoutCopies(t *testing.T) {
 			return err
 		},
 	} {
-		require.NoError(t, run(r.ctx), name) // and what lasts
+		require.NoError(t, run(r.ctx), name) // and memory that the runtime keeps
 		before := r.cache.MemoryAllocated()
 		r.cache.ResetPeakStats()
 		require.NoError(t, run(r.ctx), name)
@@ -85,8 +86,9 @@ func TestBFloat16WithoutCopies(t *testing.T) {
 	}
 }
 
-// TestBFloat16AttentionOfManyTiles compares attention over several tiles, of every size of heads, with that of the same numbers in float32: the weights and the
-// slopes of scores are rounded to bfloat16 on their way.
+// TestBFloat16AttentionOfManyTiles compares attention over several tiles, of every size of heads,
+// with attention of the same numbers in float32. The weights and the slopes of scores are rounded
+// to bfloat16 in between.
 func TestBFloat16AttentionOfManyTiles(t *testing.T) {
 	r := newRig(t, 1<<28).scoped()
 	random := rand.New(rand.NewPCG(4, 4))

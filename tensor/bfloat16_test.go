@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// halves are random numbers of bfloat16: any bits but those of NaN if special, and otherwise ones near 1.
+// halves returns random numbers of bfloat16: any bits except those of NaN if special, and otherwise
+// numbers near 1.
 func halves(r *rand.Rand, n int, special bool) []BF16 {
 	s := make([]BF16, n)
 	for i := range s {
@@ -46,7 +47,7 @@ func TestBFloat16GoesToTheDeviceAndBack(t *testing.T) {
 func TestBFloat16Converts(t *testing.T) {
 	r := newRig(t, 1<<24).scoped()
 	random := rand.New(rand.NewPCG(1, 2))
-	wide := make([]float32, 70_001) // so many that the host's workers share them
+	wide := make([]float32, 70_001) // enough for several of the host's workers
 	for i := range wide {
 		if wide[i] = math.Float32frombits(random.Uint32()); wide[i] != wide[i] {
 			wide[i] = 1 + 1.0/256
@@ -79,5 +80,6 @@ func TestBFloat16Converts(t *testing.T) {
 	from(put(r, []int32{257, -3}), 256, -3)
 	from(put(r, []int64{1<<40 + 1, 259}), 1<<40, 260)
 	from(put(r, []uint8{255, 1}), 255, 1)
-	from(put(r, []float64{1e300, 1 + 1.0/256 + 1e-12}), float32(math.Inf(1)), 1) // first the nearest float32, which is a tie
+	// First the nearest float32, which is a tie.
+	from(put(r, []float64{1e300, 1 + 1.0/256 + 1e-12}), float32(math.Inf(1)), 1)
 }

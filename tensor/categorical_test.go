@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCategorical: draws have the distribution that the options leave of the logits, in each dtype.
+// TestCategorical: draws have the distribution that the options select, in each dtype.
 func TestCategorical(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	r.needsHost("package backendtest compares each draw of another device")
@@ -28,12 +28,13 @@ func TestCategorical(t *testing.T) {
 		"top of more":      {[]CategoricalOption{TopK(100), Temperature(1e300)}, []float64{1, 1, 1, 1, 1, 1, 0, 1}},
 		// Of the weights 20.1, 7.39, 2.72, 1.65, 1.65 and 1.28 the first has 0.578, two have 0.790,
 		// three 0.868, and five 0.963.
-		"top 0.57":         {[]CategoricalOption{TopP(0.57)}, []float64{3: 1, 7: 0}},
-		"top 0.6":          {[]CategoricalOption{TopP(0.6)}, []float64{3: math.Exp(3), 7: math.Exp(2)}},
-		"top 0.9":          {[]CategoricalOption{TopP(0.9)}, []float64{math.E, 0, math.Exp(0.5), math.Exp(3), math.Exp(0.5), 0, 0, math.Exp(2)}},
-		"top 0":            {[]CategoricalOption{TopP(0)}, []float64{3: 1, 7: 0}},
-		"top 1":            {[]CategoricalOption{TopP(1), nil}, []float64{math.E, math.Exp(0.25), math.Exp(0.5), math.Exp(3), math.Exp(0.5), 0, 0, math.Exp(2)}},
-		"top 0.8 of two":   {[]CategoricalOption{TopK(2), TopP(0.74)}, []float64{3: math.Exp(3), 7: math.Exp(2)}}, // the first has 0.731 of them
+		"top 0.57": {[]CategoricalOption{TopP(0.57)}, []float64{3: 1, 7: 0}},
+		"top 0.6":  {[]CategoricalOption{TopP(0.6)}, []float64{3: math.Exp(3), 7: math.Exp(2)}},
+		"top 0.9":  {[]CategoricalOption{TopP(0.9)}, []float64{math.E, 0, math.Exp(0.5), math.Exp(3), math.Exp(0.5), 0, 0, math.Exp(2)}},
+		"top 0":    {[]CategoricalOption{TopP(0)}, []float64{3: 1, 7: 0}},
+		"top 1":    {[]CategoricalOption{TopP(1), nil}, []float64{math.E, math.Exp(0.25), math.Exp(0.5), math.Exp(3), math.Exp(0.5), 0, 0, math.Exp(2)}},
+		// Of these two the first has 0.731.
+		"top 0.8 of two":   {[]CategoricalOption{TopK(2), TopP(0.74)}, []float64{3: math.Exp(3), 7: math.Exp(2)}},
 		"hot, top 2, half": {[]CategoricalOption{Temperature(1e300), TopK(2), TopP(0.5)}, []float64{3: 1, 7: 0}},
 	} {
 		for _, dtype := range []Dtype{Float32, Float64, BFloat16, Float16} {
@@ -57,7 +58,7 @@ func TestCategorical(t *testing.T) {
 	}
 }
 
-// TestCategoricalOfLargeRows draws from 65,536 logits, of which each has its probability.
+// TestCategoricalOfLargeRows draws from 65,536 logits, each of which has its probability.
 func TestCategoricalOfLargeRows(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	const n = 1 << 16
@@ -79,7 +80,7 @@ func TestCategoricalOfLargeRows(t *testing.T) {
 	}
 }
 
-// TestCategoricalOfSpecialRows: NaN, infinities, zeros of both signs, and rows of one.
+// TestCategoricalOfSpecialRows has NaN, infinities, zeros of both signs, and rows of one element.
 func TestCategoricalOfSpecialRows(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	negative := math.Copysign(0, -1)
@@ -121,7 +122,7 @@ func TestCategoricalOfSpecialRows(t *testing.T) {
 			assert.Len(t, seen, len(c.want), "%s in %v: %v", name, dtype, seen)
 		}
 	}
-	// A look-up of what was not drawn is an error.
+	// A look-up of a row that was not drawn is an error.
 	y, err := r.Categorical(r.ctx, Random{}, put(r, []float64{1, 0, nan, 0}, 2, 2))
 	require.NoError(t, err)
 	_, err = r.Embedding(r.ctx, y, put(r, []float32{1, 2}, 2, 1), EmbeddingConfig{})

@@ -10,7 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestClipNormOfMany: more tensors than a launch takes, of both dtypes and of sizes from nothing to several blocks.
+// TestClipNormOfMany has more tensors than a launch takes, of both dtypes, and of sizes from 0 to
+// several blocks.
 func TestClipNormOfMany(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	var ts []*Tensor
@@ -46,7 +47,7 @@ func TestClipNormOfMany(t *testing.T) {
 	require.InDelta(t, 1, get[float64](r, again, nil)[0], 1e-5)
 }
 
-// TestScratchIsWorkspace: what an operation allocates for itself is told apart from its result, in every history.
+// TestScratchIsWorkspace: histories distinguish an operation's scratch memory from its result.
 func TestScratchIsWorkspace(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	x := put(r, make([]float32, 1000))

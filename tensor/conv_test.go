@@ -24,8 +24,8 @@ func TestConvolutionOfInfinities(t *testing.T) {
 	require.Equal(t, want, nans(r.ConvInputGrad(r.ctx, x, w, []int{1, 1, 2, 2}, ConvConfig{})))
 }
 
-// A GPU does four rows of y at once. Rows after the last one must not multiply their zeros with an
-// infinity of x, which would be NaN.
+// A GPU computes four rows of y at once. Rows after the last one must not multiply their zeros with
+// an infinity of x, which would give NaN.
 func TestConvWeightGradBesideInfinities(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	for high := 3; high < 9; high++ {
@@ -38,7 +38,7 @@ func TestConvWeightGradBesideInfinities(t *testing.T) {
 	}
 }
 
-// A large picture is done in parts, all of which count.
+// A large picture is processed in parts, all of which contribute.
 func TestConvolutionOfALargePicture(t *testing.T) {
 	const side = 100
 	r := newRig(t, 64<<20).scoped()
@@ -54,8 +54,8 @@ func TestConvolutionOfALargePicture(t *testing.T) {
 	require.Equal(t, slices.Repeat([]float32{4}, side*side), get[float32](r, dx, err))
 }
 
-// TestConvTransposeOfOnePixelPadded: with output padding a window of one pixel leaves places that
-// none of x's pixels reaches.
+// TestConvTransposeOfOnePixelPadded: with output padding, a window of one pixel leaves positions
+// that none of x's pixels reaches.
 func TestConvTransposeOfOnePixelPadded(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	x, w, bias := put(r, []float32{1, 2, 3, 4}, 1, 2, 2), put(r, []float32{10}, 1, 1, 1, 1), put(r, []float32{0.5})

@@ -71,7 +71,7 @@ func TestCopyIntoRefuses(t *testing.T) {
 	}
 }
 
-// TestAttentionOfKeysInUse is that of the first keys and values, whose others are NaN.
+// TestAttentionOfKeysInUse is the attention of the first keys and values. The others are NaN.
 func TestAttentionOfKeysInUse(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	random := rand.New(rand.NewPCG(3, 62))

@@ -13,7 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestDonatedMemoryHasTheResult of every elementwise operation, to the bit what it is in memory of its own, for random shapes and every floating-point dtype.
+// TestDonatedMemoryHasTheResult: the result of every elementwise operation in donated memory is
+// bit-identical to the result in new memory, for random shapes and every floating-point dtype.
 func TestDonatedMemoryHasTheResult(t *testing.T) {
 	r := newRig(t, 64<<20)
 	random := rand.New(rand.NewPCG(1, 24))
@@ -45,7 +46,8 @@ func TestDonatedMemoryHasTheResult(t *testing.T) {
 		require.NoError(t, wide.Release())
 		return fmt.Sprint(x.Shape()) + string(bits)
 	}
-	// compare donates the operands that it says, and reports which one's memory the result has.
+	// compare donates the operands that it is called with, and reports which of them shares its
+	// memory with the result.
 	compare := func(what string, donated []bool, xs []*Tensor, f func() (*Tensor, error)) (taken int) {
 		y, err := f()
 		want := contents(y, err)
@@ -113,8 +115,8 @@ func TestDonatedMemoryHasTheResult(t *testing.T) {
 	}
 }
 
-// TestDonationsThatAreNotTaken: memory that somebody else shares, that is borrowed or older than a capture stays as it is, and a donation
-// is for one operation.
+// TestDonationsThatAreNotTaken: memory that is shared, borrowed, or older than a capture stays
+// unchanged, and a donation is for one operation.
 func TestDonationsThatAreNotTaken(t *testing.T) {
 	r := newRig(t, 64<<20)
 	r.scoped()
@@ -150,7 +152,8 @@ func TestDonationsThatAreNotTaken(t *testing.T) {
 	var none *Tensor
 	Donate(none)
 
-	// A graph that overwrote what it has not made would compute something else at each replay.
+	// A graph that overwrote memory that it has not made would compute a different result at each
+	// replay.
 	before := put(r, []float32{1, 2})
 	out := put(r, []float32{0, 0})
 	g := r.capture(r.ctx, func(ctx context.Context) error {
@@ -175,7 +178,7 @@ func TestDonationsThatAreNotTaken(t *testing.T) {
 	assert.Equal(t, []float32{1, 2}, get[float32](r, before, nil))
 }
 
-// TestDonatedMemoryKeepsItsLabel, as it is the memory of who has allocated it.
+// TestDonatedMemoryKeepsItsLabel: the label is that of the allocation.
 func TestDonatedMemoryKeepsItsLabel(t *testing.T) {
 	r := newRig(t, 64<<20)
 	r.scoped()

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDropoutOfKnownNumbers: the first random numbers of Philox with a counter and a key of 0 are published; they are 0.399, 0.880,
-// 0.736 and 0.605 of 2^32.
+// TestDropoutOfKnownNumbers: the first random numbers of Philox with a counter and a key of 0 are
+// published; they are 0.399, 0.880, 0.736 and 0.605 of 2^32.
 func TestDropoutOfKnownNumbers(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	x := put(r, []float64{1, 2, 3, 4, 5})

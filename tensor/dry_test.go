@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestDryValuesAreToldOnce: a program that decides by values is warned at the first one.
-func TestDryValuesAreToldOnce(t *testing.T) {
+// TestDryValuesAreReportedOnce: the first read of a value logs a warning.
+func TestDryValuesAreReportedOnce(t *testing.T) {
 	if bits.UintSize < 64 {
 		t.Skip("dry devices need addresses of 64 bits")
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestClassesOfInvalid: a wrong argument is device.ErrInvalid, whatever its class, and the classes stay apart.
+// TestClassesOfInvalid: a wrong argument of each class is device.ErrInvalid, and the classes
+// differ.
 func TestClassesOfInvalid(t *testing.T) {
 	classes := []error{ErrShape, ErrDtype, ErrRuntime, ErrLabel, ErrIndex}
 	for i, class := range classes {
@@ -30,7 +31,7 @@ func TestClassesOfInvalid(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
-// TestString: what fmt prints of a runtime is short.
+// TestString: the text of a runtime is short.
 func TestString(t *testing.T) {
 	rt, err := Open("host?capacity=4MiB")
 	require.NoError(t, err)

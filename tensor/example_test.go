@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// One call sets up a device and everything on it.
+// One call creates a device, a cache and the other parts of a runtime.
 func ExampleOpen() {
 	ctx := context.Background()
 	env, err := tensor.Open("host?capacity=64MiB", tensor.CacheConfig(memcache.Config{MemoryLimit: 32 << 20}))
@@ -28,7 +28,7 @@ func ExampleOpen() {
 	// Output: float32 (3) on host [1 4 9] 1024 bytes
 }
 
-// A runtime on a cache, a pool and a stream that the program has for other things, too.
+// A runtime can use a cache, a pool and a stream that the program uses for other work, too.
 func ExampleNewRuntime() {
 	dev, err := device.Open("host")
 	must(err)
@@ -65,7 +65,7 @@ func ExampleRuntime_MatMul() {
 	// Output: (2, 2) [4 2 10 5]
 }
 
-// Everything that was made with a lifetime's context is released with it, but what is kept.
+// A lifetime releases everything that was made with its context, except tensors that are kept.
 func ExampleWithLifetime() {
 	env, err := tensor.Open("host")
 	must(err)

@@ -47,7 +47,7 @@ func inplace(f func(rt *Runtime, ctx context.Context, a, b *Tensor) error) func(
 	}
 }
 
-// gradInPlace is a trial of a gradient of operands of one shape, which goes to dy.
+// gradInPlace is a trial of a gradient of operands of one shape, which is written to dy.
 func gradInPlace(f func(rt *Runtime, ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error)) func(testing.TB, *trialRig) failtest.Trial {
 	return func(_ testing.TB, m *trialRig) failtest.Trial {
 		dy, a, b := m.in(2, 3), m.in(2, 3), m.in(3)

@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/failtest"
 )
 
-// undefined is the Make of an operation after whose failure the elements of some tensors are
-// undefined.
+// undefined is the Make of an operation that leaves the elements of some tensors undefined after a
+// failure.
 func undefined(prepare func(m *trialRig) ([]*Tensor, op)) func(testing.TB, *trialRig) failtest.Trial {
 	return func(_ testing.TB, m *trialRig) failtest.Trial {
 		ts, do := prepare(m)
@@ -19,13 +19,12 @@ func undefined(prepare func(m *trialRig) ([]*Tensor, op)) func(testing.TB, *tria
 	}
 }
 
-// parts is the Make of an operation after whose failure some tensors are overwritten, and others
-// are not.
+// parts is the Make of an operation that overwrites some tensors, but not others, if it fails.
 func parts(prepare func(m *trialRig) ([]*Tensor, op)) func(testing.TB, *trialRig) failtest.Trial {
 	return func(_ testing.TB, m *trialRig) failtest.Trial { return m.partly(prepare(m)) }
 }
 
-// stepped is the Make of a step of two parameters, with as many tensors of state.
+// stepped is the Make of a step of two parameters, with so many tensors of state.
 func stepped[R Rule](rule R, states int) func(testing.TB, *trialRig) failtest.Trial {
 	return parts(func(m *trialRig) (written []*Tensor, _ op) {
 		var updates []Update[R]
@@ -43,8 +42,8 @@ func stepped[R Rule](rule R, states int) func(testing.TB, *trialRig) failtest.Tr
 	})
 }
 
-// recurrentOf is the operands of a recurrent layer of 3 steps and 2 sequences, with states of 2
-// numbers.
+// recurrentOf returns the operands of a recurrent layer of 3 steps and 2 sequences, with states of
+// 2 numbers.
 func (m *trialRig) recurrentOf(kind RecurrentKind, gates int) (inputs *Tensor, w RecurrentWeights) {
 	w = RecurrentWeights{Weight: m.in(2*gates, 2), Bias: m.in(2 * gates), H0: m.in(2, 2)}
 	if kind == LSTM {
@@ -53,7 +52,7 @@ func (m *trialRig) recurrentOf(kind RecurrentKind, gates int) (inputs *Tensor, w
 	return m.in(3, 2, 2*gates), w
 }
 
-// inPlaceRows are programs of operations that overwrite tensors by several launches.
+// inPlaceRows are programs of operations that overwrite tensors in several launches.
 var inPlaceRows = []trialRow{
 	{Of: "Step SGD", Partly: launched, Make: stepped(SGD{LR: 0.5, Momentum: 0.5}, 1)},
 	{Of: "Step Adam", Partly: launched, Make: stepped(Adam{LR: 0.5, Beta1: 0.5, Beta2: 0.5, Eps: 1e-3, Step: 1}, 2)},

@@ -15,10 +15,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// copied is what a failure to record the end of a copy leaves: the copy is queued all the same.
+// copied accepts the result of a failure to record the end of a copy: the copy is queued
+// nevertheless.
 var copied = map[string]string{"Record": "the copy is queued, and nothing says when it ends"}
 
-// reads is a trial of an operation that gives the caller elements.
+// reads is a trial of an operation that returns elements to the caller.
 func (m *trialRig) reads(do func(ctx context.Context) (any, error)) failtest.Trial {
 	var got any
 	trial := m.does(func(ctx context.Context) error {
@@ -32,7 +33,7 @@ func (m *trialRig) reads(do func(ctx context.Context) (any, error)) failtest.Tri
 	return trial
 }
 
-// pieces is a tensor that is read and written in three pieces.
+// pieces returns a tensor that is read and written in three pieces.
 func (m *trialRig) pieces() *Tensor {
 	m.t.Helper()
 	x, err := m.Zeros(m.ctx, Uint8, 2<<20+4)
@@ -40,7 +41,7 @@ func (m *trialRig) pieces() *Tensor {
 	return x
 }
 
-// releases is the Make of an operation that ends tensors.
+// releases is the Make of an operation that releases tensors.
 func releases(prepare func(m *trialRig) func(ctx context.Context) error) func(testing.TB, *trialRig) failtest.Trial {
 	return func(_ testing.TB, m *trialRig) failtest.Trial { return m.does(prepare(m)) }
 }
@@ -197,9 +198,9 @@ var memoryRows = []trialRow{
 	})},
 }
 
-// stingy is a writer that takes less of one write, without an error.
+// stingy is a writer that once takes less than a whole write, without an error.
 type stingy struct {
-	writes int // until that
+	writes int // writes before that
 	less   int
 }
 
@@ -210,7 +211,8 @@ func (w *stingy) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestWritersAndReadersFail: what a writer does not take, or a reader does not have, is an error.
+// TestWritersAndReadersFail: a writer that takes too little, and a reader that has too little, are
+// errors.
 func TestWritersAndReadersFail(t *testing.T) {
 	m := openTrial(memcache.Config{}, Float32)(t, new(failtest.Faults))
 	o, away := m.offloading()

@@ -36,7 +36,7 @@ var driver failingDriver
 
 func init() { device.Register("failing", &driver) }
 
-// offloading makes an offloader, and a tensor that another one shares memory with.
+// offloading returns an offloader, and a tensor that shares its memory with another one.
 func (m *trialRig) offloading() (o *Offloader, x *Tensor) {
 	m.t.Helper()
 	o, err := NewOffloader(m.Runtime, OffloadConfig{MinBytes: 1})
@@ -157,7 +157,7 @@ var runtimeRows = []trialRow{
 	})},
 }
 
-// capturedGraph is a graph whose function adds a number of each replay to x and leaves y.
+// capturedGraph is a graph that adds a number of each replay to x, and leaves y.
 type capturedGraph struct {
 	*Graph
 	y      *Tensor
@@ -204,7 +204,7 @@ func (g *capturedGraph) end() error {
 	return errors.Join(g.Close(), g.y.Release())
 }
 
-// counted is why a replay may have counted a step that was not queued.
+// counted is the reason why a replay may have counted a step that was not queued.
 var counted = map[failtest.Kind]string{failtest.Failed: "the step's Go code is called before the driver"}
 
 // graphRows are programs of graphs.
@@ -219,7 +219,7 @@ var graphRows = []trialRow{
 		trial.See = func() any {
 			tensors, bytes := m.Live()
 			seen := []any{tensors, bytes, m.allocated(), m.contents([]*Tensor{x})}
-			if g != nil { // what it leaves is undefined until a replay
+			if g != nil { // its result is undefined until a replay
 				seen = append(seen, g.Nodes(), g.Pool().Stats().AllocatedBytes.All.Current)
 			}
 			return seen
@@ -253,8 +253,8 @@ var graphRows = []trialRow{
 	}},
 }
 
-// TestRuntimeCloseThatFails: a runtime is closed whatever fails, returns the first cause each time,
-// and leaves nothing.
+// TestRuntimeCloseThatFails: after any failure a runtime is closed, returns the first error each
+// time, and leaves nothing allocated.
 func TestRuntimeCloseThatFails(t *testing.T) {
 	for k := 1; ; k++ {
 		f := new(failtest.Faults)
@@ -281,7 +281,8 @@ func TestRuntimeCloseThatFails(t *testing.T) {
 			require.Greater(t, k, 3)
 			return
 		}
-		if err != nil { // else it was a question that is asked again
+		// Otherwise the failed call was a query that is repeated.
+		if err != nil {
 			require.ErrorIs(t, err, failtest.ErrFailed, failed)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// trialRig is a rig whose driver calls may fail, with what one trial has made.
+// trialRig is a rig whose driver calls may fail, with the objects of one trial.
 type trialRig struct {
 	*rig
 	pool   *transfer.Pool
@@ -33,17 +33,17 @@ type trialRig struct {
 
 type trialRow = failtest.Row[*trialRig]
 
-// plain is a backend without fusions: what has one runs as several operations.
+// plain is a backend without fusions, which therefore run as several operations.
 type plain struct{ backend.Backend }
 
 func (plain) Supports(*backend.Call) bool { return false }
 
-// openTrial makes machines with a cache of this configuration, and operands of this dtype.
+// openTrial opens a device with a cache of this configuration, for operands of this dtype.
 func openTrial(cfg memcache.Config, dtype Dtype) func(t testing.TB, f *failtest.Faults) *trialRig {
 	return func(t testing.TB, f *failtest.Faults) *trialRig {
 		t.Helper()
 		if cfg.NoCaching {
-			f.Spare("Free") // the cache keeps what the driver does not take back
+			f.Spare("Free") // the cache keeps memory that the driver does not free
 		}
 		dev, err := failtest.NewHost(f, host.Config{Capacity: 64 << 20})
 		require.NoError(t, err)
@@ -51,15 +51,15 @@ func openTrial(cfg memcache.Config, dtype Dtype) func(t testing.TB, f *failtest.
 		s := stacktest.New(t, stacktest.Config{Device: dev, Cache: cfg})
 		rt, err := NewRuntime(s.Cache, s.Pool, s.Stream)
 		require.NoError(t, err)
-		rt.gc.last = time.Now() // no trial drops tensors, and a collection takes long
+		rt.gc.last = time.Now() // no trial drops tensors, and a collection is slow
 		ctx, life := WithLifetime(context.Background())
 		t.Cleanup(func() { assert.NoError(t, errors.Join(life.Close(), rt.Close())) })
 		return &trialRig{rig: &rig{Runtime: rt, t: t, ctx: ctx, dev: dev, cache: s.Cache}, pool: s.Pool, faults: f, dtype: dtype, life: life}
 	}
 }
 
-// live is the tensors, the memory and the pinned memory that are in use after all that is queued,
-// without what the runtime keeps.
+// live returns the tensors, the memory and the pinned memory in use after all queued work, without
+// memory that the runtime keeps.
 func (m *trialRig) live() any {
 	if err := errors.Join(m.dev.Synchronize(m.ctx), m.cache.PollFrees(), m.pool.EmptyCache(m.ctx), m.parked.take()); err != nil {
 		return err
@@ -77,7 +77,8 @@ func (m *trialRig) allocated() int64 {
 	return n
 }
 
-// sight is what a caller sees: the live tensors, the newest first, and the memory that they take.
+// sight is what a caller can observe: the live tensors, the newest first, and the memory that they
+// use.
 type sight struct {
 	Tensors   []string
 	Allocated int64
@@ -104,7 +105,7 @@ func (m *trialRig) look(without []*Tensor) sight {
 	return s
 }
 
-// digest is bytes as text, which is short for many.
+// digest returns bytes as text, shortened if there are many.
 func digest(b []byte) string {
 	if len(b) > 100 {
 		return fmt.Sprintf("%x", sha256.Sum256(b))
@@ -112,7 +113,7 @@ func digest(b []byte) string {
 	return fmt.Sprintf("%x", b)
 }
 
-// bytes are those of the storage of a tensor, wherever they are.
+// bytes returns the bytes of a tensor's storage, on the device or offloaded.
 func (m *trialRig) bytes(h *handle) []byte {
 	m.t.Helper()
 	if a := h.store.away.Load(); a != nil {
@@ -128,10 +129,10 @@ func (m *trialRig) bytes(h *handle) []byte {
 	return b
 }
 
-// in is an operand, which the end of the trial releases.
+// in returns an operand, which the end of the trial releases.
 func (m *trialRig) in(shape ...int) *Tensor { return m.inOf(m.dtype, shape...) }
 
-// wide is an operand of the dtype that losses and statistics of operands have.
+// wide returns an operand of the dtype that losses and statistics of the operands have.
 func (m *trialRig) wide(shape ...int) *Tensor { return m.inOf(m.dtype.Computes(), shape...) }
 
 func (m *trialRig) inOf(dtype Dtype, shape ...int) *Tensor {
@@ -150,7 +151,7 @@ func (m *trialRig) inOf(dtype Dtype, shape ...int) *Tensor {
 	return y
 }
 
-// index is an operand of whole numbers below below.
+// index returns an operand of whole numbers less than below.
 func (m *trialRig) index(below int, shape ...int) *Tensor {
 	m.t.Helper()
 	data := make([]int32, elements(shape))
@@ -160,7 +161,7 @@ func (m *trialRig) index(below int, shape ...int) *Tensor {
 	return put(m.rig, data, shape...)
 }
 
-// pack is the tensors among the results of an operation, and its error.
+// pack returns the tensors among the results of an operation, and its error.
 func pack(results ...any) (ts []*Tensor, err error) {
 	for _, r := range results {
 		switch r := r.(type) {
@@ -175,7 +176,7 @@ func pack(results ...any) (ts []*Tensor, err error) {
 	return ts, err
 }
 
-// yields is a trial of an operation that makes tensors.
+// yields is a trial of an operation that returns tensors.
 func (m *trialRig) yields(do func(ctx context.Context) ([]*Tensor, error)) failtest.Trial {
 	var made []*Tensor
 	return failtest.Trial{
@@ -192,7 +193,7 @@ func (m *trialRig) yields(do func(ctx context.Context) ([]*Tensor, error)) failt
 	}
 }
 
-// does is a trial of an operation that makes nothing.
+// does is a trial of an operation that returns no tensor.
 func (m *trialRig) does(do func(ctx context.Context) error) failtest.Trial {
 	return m.yields(func(ctx context.Context) ([]*Tensor, error) { return nil, do(ctx) })
 }
@@ -209,7 +210,7 @@ func (m *trialRig) undefining(ts []*Tensor, trial failtest.Trial) failtest.Trial
 	return trial
 }
 
-// partly is a trial of an operation in place that may be done for some of ts and not for others.
+// partly is a trial of an operation in place that may have run for some of ts and not for others.
 func (m *trialRig) partly(ts []*Tensor, do op) failtest.Trial {
 	m.t.Helper()
 	before := m.contents(ts)
@@ -232,7 +233,7 @@ func (m *trialRig) partly(ts []*Tensor, do op) failtest.Trial {
 	return trial
 }
 
-// contents are the bytes of tensors that are no views.
+// contents returns the bytes of tensors that are not views.
 func (m *trialRig) contents(ts []*Tensor) (all []string) {
 	m.t.Helper()
 	require.NoError(m.t, m.dev.Synchronize(m.ctx))
@@ -242,7 +243,7 @@ func (m *trialRig) contents(ts []*Tensor) (all []string) {
 	return all
 }
 
-// launched and unallocated are why a failure may leave a part done.
+// launched and unallocated are reasons why a failure may leave a part of the work done.
 var (
 	launched    = map[failtest.Kind]string{failtest.Failed: refused}
 	unallocated = map[failtest.Kind]string{failtest.Failed: refused, failtest.OutOfMemory: "the launch before has taken less scratch memory"}
@@ -250,9 +251,9 @@ var (
 
 const refused = "a device that refuses a launch has done the ones before"
 
-// TestEveryFailure: whichever driver call, allocation or check of a context fails, an operation has
-// done all or nothing, and succeeds afterwards. Without a cache each tensor's memory is a driver
-// call.
+// TestEveryFailure: if any driver call, allocation or check of a context fails, an operation has
+// done all or nothing, and succeeds when it is repeated. Without a cache, each tensor's memory is a
+// driver call.
 func TestEveryFailure(t *testing.T) {
 	computing := slices.Concat(elementwiseRows, layerRows, inPlaceRows, samplingRows)
 	narrow, parts := computing, slices.Concat(layerRows, inPlaceRows)

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadsWithoutFaults look at the word for faults only after a kernel that may have written it: looking is a copy.
+// TestReadsWithoutFaults: a read checks the fault word only after a kernel that may have written
+// it, because the check is a copy.
 func TestReadsWithoutFaults(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	x, labels := put(r, []float32{1, 2, 3, 4}, 2, 2), put(r, []int32{1, 0})
@@ -31,8 +32,8 @@ func TestReadsWithoutFaults(t *testing.T) {
 	assert.False(t, r.faults.armed)
 }
 
-// TestCloseGivesTheWordBack: a closed runtime has no word for faults, and takes none.
-func TestCloseGivesTheWordBack(t *testing.T) {
+// TestCloseReleasesTheFaultWord: a closed runtime has no fault word, and allocates none.
+func TestCloseReleasesTheFaultWord(t *testing.T) {
 	r := newRig(t, 64<<20)
 	x, labels := put(r, []float32{1, 2, 3, 4}, 2, 2), put(r, []int32{1, 0})
 	loss, err := r.CrossEntropy(r.ctx, x, labels)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// f16s are numbers as elements of float16.
+// f16s returns numbers as elements of float16.
 func f16s(data ...float32) []F16 {
 	s := make([]F16, len(data))
 	for i, v := range data {
@@ -18,7 +18,7 @@ func f16s(data ...float32) []F16 {
 	return s
 }
 
-// same16 compares elements of which NaNs are alike.
+// same16 compares elements, with all NaNs equal.
 func same16(t *testing.T, want, got []F16) {
 	t.Helper()
 	require.Len(t, got, len(want))
@@ -55,10 +55,11 @@ func TestFloat16GoesToTheDeviceAndBack(t *testing.T) {
 	require.ErrorContains(t, err, "the tensor is float16 and the slice bfloat16")
 }
 
-// TestFloat16Converts every number to each dtype of floating point, and numbers of each dtype back.
+// TestFloat16Converts converts every number to each floating-point dtype, and numbers of each dtype
+// back.
 func TestFloat16Converts(t *testing.T) {
 	r := newRig(t, 1<<24).scoped()
-	all := make([]F16, 1<<17) // so many that the host's workers share them
+	all := make([]F16, 1<<17) // enough for several of the host's workers
 	singles, doubles, narrow := make([]float32, len(all)), make([]float64, len(all)), make([]BF16, len(all))
 	for i := range all {
 		if all[i] = F16(i); all[i].Float32() != all[i].Float32() {
@@ -108,12 +109,13 @@ func TestFloat16Converts(t *testing.T) {
 	same16(t, f16s(2048, -3, -inf), get[F16](r, to(put(r, []int32{2049, -3, -65520}), Float16), nil))
 	same16(t, f16s(2052, inf, 65504), get[F16](r, to(put(r, []int64{2051, 1 << 40, 65519}), Float16), nil))
 	same16(t, f16s(255, 1), get[F16](r, to(put(r, []uint8{255, 1}), Float16), nil))
-	same16(t, f16s(inf, 1), get[F16](r, to(put(r, []float64{1e300, 1 + 0x1p-11 + 1e-12}), Float16), nil)) // first the nearest float32, which is a tie
+	// First the nearest float32, which is a tie.
+	same16(t, f16s(inf, 1), get[F16](r, to(put(r, []float64{1e300, 1 + 0x1p-11 + 1e-12}), Float16), nil))
 	_, err := r.Convert(r.ctx, x, Int32)
 	require.ErrorIs(t, err, ErrDtype)
 }
 
-// TestFloat16Computes in float32: a sum of what float16 would lose, a product that overflows.
+// TestFloat16Computes in float32: a sum that float16 would lose, and a product that overflows.
 func TestFloat16Computes(t *testing.T) {
 	r := newRig(t, 1<<24).scoped()
 	small := make([]F16, 4096)

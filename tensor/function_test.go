@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The bounds themselves pass through Clamp, and not through Hardtanh.
+// At the bounds, Clamp's gradient is dy, and Hardtanh's is 0.
 func TestGradientsAtTheBounds(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	x, dy := put(r, []float32{-2, -1, 0, 2, 3}), put(r, []float32{1, 2, 3, 4, 5})

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// fusing is the host's backend with fusions that it does not have, and a GPU's has.
+// fusing is the host's backend with fusions that a GPU supports and the host does not.
 type fusing struct {
 	backend.Backend
 	r    *rig
@@ -44,7 +44,7 @@ func floatsOf(c *backend.Call, i int) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(c.Args[i].Host)), c.Args[i].Count())
 }
 
-// A backend that pads rows in one launch is told where in the longer rows the elements belong.
+// A backend that pads rows in one launch gets the position of the elements in the longer rows.
 func TestFusedPad(t *testing.T) {
 	fused := 0
 	pad := func(c *backend.Call) {
@@ -76,7 +76,7 @@ func TestFusedPad(t *testing.T) {
 	}
 }
 
-// A backend that computes a cross entropy with its gradient is asked for the loss of all rows alone.
+// A backend that computes a cross entropy with its gradient is used only for a loss of all rows.
 func TestFusedCrossEntropy(t *testing.T) {
 	var each []bool
 	r := fusingRig(t, map[backend.Op]func(c *backend.Call){backend.CrossEntropyWithGrad: func(c *backend.Call) {
@@ -96,7 +96,7 @@ func TestFusedCrossEntropy(t *testing.T) {
 	require.Equal(t, []bool{false}, each)
 }
 
-// Copies of parts name the memory from the part to the end of its tensor, and no more.
+// Operands of copies of parts extend from the part to the end of its tensor, and no further.
 func TestPartsEndWithTheirTensors(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	r.needsHost("the addresses are those of its memory")
@@ -118,7 +118,7 @@ func TestPartsEndWithTheirTensors(t *testing.T) {
 	require.Equal(t, 3, seen)
 }
 
-// watching sees each call before its backend does it.
+// watching reports each call before its backend runs it.
 type watching struct {
 	backend.Backend
 	see func(c *backend.Call)

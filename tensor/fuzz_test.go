@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzShapes makes two tensors of any shapes and applies what depends on shapes: each operation either
-// refuses or agrees with the rule, and nothing stays behind.
+// FuzzShapes makes two tensors of any shapes and applies operations that depend on shapes: each
+// either refuses or agrees with the rule, and nothing leaks.
 func FuzzShapes(f *testing.F) {
 	f.Add([]byte{2, 3}, []byte{3}, []byte{3, 2})
 	f.Add([]byte{4, 1, 2}, []byte{0, 2}, []byte{8})
@@ -21,7 +21,7 @@ func FuzzShapes(f *testing.F) {
 			}
 			return s
 		}
-		r := newRig(t, 64<<20).scoped() // with room for a library's workspace
+		r := newRig(t, 64<<20).scoped() // enough for a library's workspace
 		a, errA := r.Full(r.ctx, 1, Float64, shape(first)...)
 		require.Equal(t, slices.Contains(shape(first), -1), errA != nil)
 		b, errB := r.Full(r.ctx, 2, Float64, shape(second)...)

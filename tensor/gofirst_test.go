@@ -10,7 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// TestGoFirst: another stream pauses, on devices whose kernels share processors, and not in a capture.
+// TestGoFirst: another stream pauses, on devices whose kernels share processors, and not in a
+// capture.
 func TestGoFirst(t *testing.T) {
 	r := newRig(t, 64<<20)
 	var launches []string
@@ -28,7 +29,7 @@ func TestGoFirst(t *testing.T) {
 	}
 	require.Equal(t, []string{"delay"}, launches)
 	if !strings.HasPrefix(cisterntest.Named(), "cuda") {
-		return // the emulator's clock is its own
+		return // the emulator has its own clock
 	}
 	from, err := r.dev.NewEvent(device.EventOptions{Timed: true})
 	require.NoError(t, err)

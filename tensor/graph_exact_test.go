@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestACaptureEntersItsPool: with Exact no request looks whether pending frees are complete while a capture's function runs, nor behind one that fails
-// or panics for longer than that; without Exact each does.
+// TestACaptureEntersItsPool: with Exact, no request checks pending frees while a captured function
+// runs, or after it failed or panicked. Without Exact each request checks them.
 func TestACaptureEntersItsPool(t *testing.T) {
 	for _, exact := range []bool{true, false} {
 		s := stacktest.New(t, stacktest.Config{Capacity: 64 << 20, Cache: memcache.Config{Exact: exact}})
@@ -24,7 +24,8 @@ func TestACaptureEntersItsPool(t *testing.T) {
 		require.NoError(t, err)
 		side, err := s.Dev.NewStream(device.StreamOptions{})
 		require.NoError(t, err)
-		// pending frees a block that waits for side, which is past it, and tells whether the next request of its stream gets its memory.
+		// pending frees a block that waits for side, whose work is done, and reports whether the
+		// next request of its stream gets its memory.
 		reused := func() bool {
 			b, err := s.Cache.Alloc(ctx, 3<<20, home)
 			require.NoError(t, err)
@@ -47,7 +48,7 @@ func TestACaptureEntersItsPool(t *testing.T) {
 		graph, err := rt.Capture(ctx, step)
 		require.NoError(t, err)
 		assert.Equal(t, !exact, inside, "Exact: %v", exact)
-		settle := func() { // what was put aside is looked at, and waited for
+		settle := func() { // waits for the pending frees, and checks them
 			require.NoError(t, s.Cache.EmptyCache(ctx))
 		}
 		settle()

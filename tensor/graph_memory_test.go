@@ -12,7 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestOffloadOfAGraphsMemory: what replays read or write stays where it is until the graph is closed.
+// TestOffloadOfAGraphsMemory: memory that replays read or write stays on the device until the graph
+// is closed.
 func TestOffloadOfAGraphsMemory(t *testing.T) {
 	r := newRig(t, 64<<20)
 	o, err := NewOffloader(r.Runtime, OffloadConfig{MinBytes: 1})
@@ -38,7 +39,8 @@ func TestOffloadOfAGraphsMemory(t *testing.T) {
 	require.NoError(t, errors.Join(o.Close(), x.Release(), out.Release()))
 }
 
-// TestReplaysCountAsWrites of all that a graph writes: what it has made, and what is older.
+// TestReplaysCountAsWrites to all memory that a graph writes: memory that it made, and older
+// memory.
 func TestReplaysCountAsWrites(t *testing.T) {
 	r := newRig(t, 64<<20)
 	x, y := put(r, []float32{1, 2}), put(r, []float32{0, 0})
@@ -55,8 +57,9 @@ func TestReplaysCountAsWrites(t *testing.T) {
 	require.NoError(t, errors.Join(g.Close(), x.Release(), y.Release(), out.Release()))
 }
 
-// TestAGraphKeepsWhatIsRecorded: memory that the program's own work in a capture uses stays the graph's, if it was recorded, on whichever stream.
-func TestAGraphKeepsWhatIsRecorded(t *testing.T) {
+// TestAGraphKeepsRecordedMemory: the graph keeps memory that the program's own work in a capture
+// uses, if it was recorded, on any stream.
+func TestAGraphKeepsRecordedMemory(t *testing.T) {
 	for _, aside := range []bool{false, true} {
 		r := newRig(t, 64<<20)
 		x := put(r, []float32{1, 2})
@@ -85,7 +88,8 @@ func TestAGraphKeepsWhatIsRecorded(t *testing.T) {
 	}
 }
 
-// TestRecordStreamBesideACapture, of a stream that is not captured, keeps nothing for the graph.
+// TestRecordStreamBesideACapture: recording a stream that is not captured keeps nothing for the
+// graph.
 func TestRecordStreamBesideACapture(t *testing.T) {
 	r := newRig(t, 64<<20)
 	x := put(r, []float32{1, 2})
@@ -96,7 +100,7 @@ func TestRecordStreamBesideACapture(t *testing.T) {
 	require.NoError(t, errors.Join(x.Release(), g.Close(), side.Close()))
 }
 
-// TestCaptureInAPoolThatLends is refused: requests outside would have the memory that replays write.
+// TestCaptureInAPoolThatLends is refused: other requests would get memory that replays write.
 func TestCaptureInAPoolThatLends(t *testing.T) {
 	r := newRig(t, 64<<20)
 	pool, err := r.cache.NewPool(memcache.PoolOptions{UseOnOOM: true})
@@ -107,7 +111,8 @@ func TestCaptureInAPoolThatLends(t *testing.T) {
 	require.NoError(t, pool.Release())
 }
 
-// TestCaptureOfAStreamThatIsCaptured by the program itself is an error, and so is a Replay on it; neither leaves anything in the program's graph.
+// TestCaptureOfAStreamThatIsCaptured: a capture of a stream that the program captures is an error,
+// and so is a Replay on it. Neither adds to the program's graph.
 func TestCaptureOfAStreamThatIsCaptured(t *testing.T) {
 	r := newRig(t, 64<<20)
 	x := put(r, []float64{1})
@@ -132,7 +137,8 @@ func TestCaptureOfAStreamThatIsCaptured(t *testing.T) {
 	require.NoError(t, errors.Join(g.Close(), x.Release()))
 }
 
-// TestAReplayThatHasBegun is done, if its context ends meanwhile, as its step is counted; and is the only one.
+// TestAReplayThatHasBegun completes even if its context ends, because its step is counted. A second
+// Replay is refused meanwhile.
 func TestAReplayThatHasBegun(t *testing.T) {
 	r := newRig(t, 64<<20)
 	x := put(r, []float64{0})

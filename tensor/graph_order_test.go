@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// replayMistakes are what a program with graphs and a second stream can forget to wait for.
+// replayMistakes are missing waits of a program with graphs and a second stream.
 var replayMistakes = []string{"an input is written beside the replay", "a result is read beside the replay", "an input is overwritten beside the replay"}
 
 // TestReplayMistake is one mistake or its corrected twin, in a process of its own.
@@ -57,11 +57,12 @@ func TestReplayMistake(t *testing.T) {
 		follows(side, r.Stream())
 		require.NoError(t, side.CopyD2D(in.ptr(), fresh.ptr(), bytes))
 	}
-	time.Sleep(20 * time.Millisecond) // what hides a mistake is that one waits for the other
+	time.Sleep(20 * time.Millisecond) // a wait of one for the other would hide a mistake
 	require.NoError(t, errors.Join(side.Synchronize(r.ctx), r.Synchronize(r.ctx)))
 }
 
-// TestReplayMistakesAreReported: a replay's operations are ordered as those of the function are, and no more.
+// TestReplayMistakesAreReported: a replay's operations have the order of the function's operations,
+// and no other order.
 func TestReplayMistakesAreReported(t *testing.T) {
 	if !race.Enabled {
 		t.Skip("needs -race")
@@ -69,7 +70,8 @@ func TestReplayMistakesAreReported(t *testing.T) {
 	child.Mistakes(t, "TestReplayMistake", replayMistakes, 2)
 }
 
-// TestGraphsOutliveEmptyCache: what is free in their pool is theirs, for as long as they are there; also of a pool that is released.
+// TestGraphsOutliveEmptyCache: graphs keep the free memory of their pool for as long as they exist,
+// even if the pool is released.
 func TestGraphsOutliveEmptyCache(t *testing.T) {
 	r := newRig(t, 128<<20)
 	in := put(r, make([]float32, 1<<20))
@@ -92,7 +94,7 @@ func TestGraphsOutliveEmptyCache(t *testing.T) {
 		case 1:
 			require.NoError(t, r.cache.EmptyCache(r.ctx))
 		case 2:
-			var all []memcache.Block // all that there is, so that the cache looks everywhere
+			var all []memcache.Block // all free memory, so that the cache searches everywhere
 			for {
 				b, err := r.cache.Alloc(r.ctx, 4<<20, r.Stream())
 				if err != nil {

@@ -24,14 +24,15 @@ func (r *rig) capture(ctx context.Context, f func(ctx context.Context) error) *G
 	return g
 }
 
-// TestGraphReplays: nothing runs in the capture; each replay computes from what its input holds then, and what the function
-// made on its way is the pool's again.
+// TestGraphReplays: nothing runs in the capture. Each replay computes from the current content of
+// its input, and intermediate memory of the function returns to the pool.
 func TestGraphReplays(t *testing.T) {
 	r := newRig(t, 64<<20)
 	in, sum := put(r, []float32{1, 2, 3}), put(r, []float32{0})
 	defer in.Release()
 	defer sum.Release()
-	r.capture(r.ctx, func(context.Context) error { return nil }) // the first takes what the runtime needs
+	// the first capture allocates memory that the runtime keeps
+	r.capture(r.ctx, func(context.Context) error { return nil })
 	live := r.cache.Stats().Allocation.All.Current
 	var out *Tensor
 	step := func(ctx context.Context) error {
@@ -53,7 +54,7 @@ func TestGraphReplays(t *testing.T) {
 		return errors.Join(r.AddInPlace(ctx, sum, one), one.Release(), double.Release(), square.Release())
 	}
 	g := r.capture(r.ctx, step)
-	if !invariants.Enabled { // which overwrite what is freed
+	if !invariants.Enabled { // builds with invariants overwrite freed memory
 		assert.Equal(t, 4, g.Nodes())
 	}
 	assert.Equal(t, live+1, r.cache.Stats().Allocation.All.Current, "the result")
@@ -76,7 +77,8 @@ func TestGraphReplays(t *testing.T) {
 	require.ErrorIs(t, g.Replay(r.ctx), device.ErrClosed)
 }
 
-// TestGraphKeepsMemory that its operations name: released and asked for again, it is another's, and no replay writes it.
+// TestGraphKeepsMemory of its operands: after their release, a new allocation gets other memory,
+// and no replay writes it.
 func TestGraphKeepsMemory(t *testing.T) {
 	r := newRig(t, 64<<20)
 	in := put(r, []float32{1, 2})
@@ -106,7 +108,8 @@ func TestGraphKeepsMemory(t *testing.T) {
 	}
 }
 
-// TestGraphsShareAPool: two shapes in one pool, which hold no more than the larger, and are replayed in turn.
+// TestGraphsShareAPool: two graphs of different shapes in one pool hold no more than the larger
+// one, and are replayed in turn.
 func TestGraphsShareAPool(t *testing.T) {
 	r := newRig(t, 256<<20)
 	pool, err := r.cache.NewPool(memcache.PoolOptions{})
@@ -149,7 +152,8 @@ func TestGraphsShareAPool(t *testing.T) {
 	require.NoError(t, errors.Join(pool.Release(), pool.EmptyCache(r.ctx)))
 }
 
-// TestCapturesThatFail name what can't be captured, whatever the function makes of the error, and leave everything as it was.
+// TestCapturesThatFail return an error that names the call that can't be captured, even if the
+// function ignores it, and leave everything as before.
 func TestCapturesThatFail(t *testing.T) {
 	r := newRig(t, 64<<20)
 	x := put(r, []float32{1, 2})
@@ -220,15 +224,15 @@ func TestCapturesThatFail(t *testing.T) {
 	assert.Equal(t, []float32{4, 8}, get[float32](r, x, nil))
 }
 
-// TestGraphScalars: what next sets before a replay is what its operations read, also when it does not fit one block; a replay that
-// fails before is none.
+// TestGraphScalars: operations read the numbers that next set before a replay, even if they do not
+// fit into one block. A replay that fails before that changes nothing.
 func TestGraphScalars(t *testing.T) {
 	r := newRig(t, 64<<20)
 	const each, count = 200, 5 // 1600 bytes: two to a block
 	var outs [count]*Tensor
 	replay, order, fails := 0, []int(nil), error(nil)
 	g := r.capture(r.ctx, func(ctx context.Context) error {
-		before, err := r.Zeros(ctx, Uint8, 3<<20) // what the graph writes, and is free for what follows
+		before, err := r.Zeros(ctx, Uint8, 3<<20) // the graph writes it, and later work can use it
 		require.NoError(t, errors.Join(err, before.Release()))
 		small, err := r.Zeros(ctx, Uint8, 64<<10)
 		require.NoError(t, errors.Join(err, small.Release()))
@@ -267,7 +271,7 @@ func TestGraphScalars(t *testing.T) {
 	}
 }
 
-// TestGraphsMemoryStays on the device while there is the graph.
+// TestGraphsMemoryStays on the device while the graph exists.
 func TestGraphsMemoryStays(t *testing.T) {
 	r := newRig(t, 64<<20)
 	o, err := NewOffloader(r.Runtime, OffloadConfig{MinBytes: 1})
@@ -285,8 +289,8 @@ func TestGraphsMemoryStays(t *testing.T) {
 	assert.True(t, away)
 }
 
-// TestGraphNotesFaults of labels, at each replay.
-func TestGraphNotesFaults(t *testing.T) {
+// TestGraphRecordsFaults of labels, at each replay.
+func TestGraphRecordsFaults(t *testing.T) {
 	r := newRig(t, 64<<20)
 	logits, labels := put(r, make([]float32, 6), 2, 3), put(r, []int32{0, 1})
 	defer logits.Release()
@@ -308,7 +312,7 @@ func TestGraphNotesFaults(t *testing.T) {
 	}
 }
 
-// TestGraphsAndClose: the runtime closes what is left, and captures and drops leave nothing.
+// TestGraphsAndClose: the runtime closes the remaining graphs, and captures and drops leak nothing.
 func TestGraphsAndClose(t *testing.T) {
 	r := newRig(t, 128<<20)
 	x := put(r, make([]float32, 1<<20))
@@ -340,7 +344,7 @@ func TestGraphPoolStartsSmall(t *testing.T) {
 	x := put(r, make([]float32, 3<<18))
 	defer x.Release()
 	reserved := func() int64 { return r.cache.Stats().ReservedBytes.LargePool.Current }
-	for i := range 2 { // the first one makes the workspace of products, too
+	for i := range 2 { // the first one allocates the workspace of products, too
 		require.NoError(t, r.cache.EmptyCache(r.ctx))
 		before := reserved()
 		g, err := r.Capture(r.ctx, func(ctx context.Context) error {
@@ -355,7 +359,8 @@ func TestGraphPoolStartsSmall(t *testing.T) {
 	}
 }
 
-// TestGraphMemory is what the function holds when it is called, to the byte, and the pool tells who shares it.
+// TestGraphMemory is the memory that the function holds, to the byte, and the pool reports the
+// graphs that share it.
 func TestGraphMemory(t *testing.T) {
 	r := newRig(t, 256<<20)
 	in, small := put(r, make([]float32, 1<<18)), put(r, []float32{1}) // small has a segment of its own
@@ -406,8 +411,8 @@ func TestGraphMemory(t *testing.T) {
 	require.NoError(t, errors.Join(pool.Release(), pool.EmptyCache(r.ctx)))
 }
 
-// TestFailedCapturesUndo: whatever fails a capture, what was to be undone is undone after it has ended, the last first.
-// A capture that succeeds undoes nothing.
+// TestFailedCapturesUndo: after a failed capture has ended, OnFailure's functions are called, the
+// last first. A successful capture calls none.
 func TestFailedCapturesUndo(t *testing.T) {
 	r := newRig(t, 64<<20)
 	wrong := errors.New("wrong")

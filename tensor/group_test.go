@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestALifetimeThatGroups owns, keeps and releases as one that does not, and makes a sixteenth of the objects.
+// TestALifetimeThatGroups owns, keeps and releases like one that does not, with a sixteenth of the
+// objects.
 func TestALifetimeThatGroups(t *testing.T) {
 	r := newRig(t, 64<<20)
 	made := func(group bool) float64 {

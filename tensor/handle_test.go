@@ -23,7 +23,7 @@ func (r *rig) zeros(ctx context.Context, elements int) *Tensor {
 	return x
 }
 
-// reachable is the handle's tensor, young or not.
+// reachable returns the handle's tensor, young or not.
 func (r *rig) reachable(h *handle) *Tensor {
 	r.live.mu.Lock()
 	defer r.live.mu.Unlock()
@@ -33,7 +33,7 @@ func (r *rig) reachable(h *handle) *Tensor {
 	return h.tensor.Value()
 }
 
-// TestHandlesAreListed in any order of making and releasing.
+// TestHandlesAreListed in any order of creation and release.
 func TestHandlesAreListed(t *testing.T) {
 	r := newRig(t, 64<<20)
 	random := rand.New(rand.NewPCG(1, 1))
@@ -74,7 +74,7 @@ func TestHandlesAreListed(t *testing.T) {
 	}
 }
 
-// TestBorrowedTensorsAreNotListed, nor does their release take others off the list.
+// TestBorrowedTensorsAreNotListed, and their release does not remove others from the list.
 func TestBorrowedTensorsAreNotListed(t *testing.T) {
 	r := newRig(t, 64<<20)
 	block, err := r.cache.Alloc(r.ctx, 100, r.Stream())
@@ -99,7 +99,7 @@ func TestBorrowedTensorsAreNotListed(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// TestClosedRuntimesTakeNoTensors, not even of an operation that began before Close.
+// TestClosedRuntimesTakeNoTensors, not even from an operation that began before Close.
 func TestClosedRuntimesTakeNoTensors(t *testing.T) {
 	r := newRig(t, 64<<20)
 	require.NoError(t, r.live.close())
@@ -112,8 +112,9 @@ func TestClosedRuntimesTakeNoTensors(t *testing.T) {
 	assert.Zero(t, bytes)
 }
 
-// TestCloseTellsWhatFails: a block that the program freed, and how much leaked, without a place that nobody recorded.
-func TestCloseTellsWhatFails(t *testing.T) {
+// TestCloseReportsFailures: a block that the program freed, and how much leaked, without a place if
+// none was recorded.
+func TestCloseReportsFailures(t *testing.T) {
 	r := newRig(t, 64<<20)
 	r.leaky = true
 	x, y := r.zeros(r.ctx, 3), r.zeros(r.ctx, 5)
@@ -180,8 +181,8 @@ func TestAccessors(t *testing.T) {
 	require.Error(t, x.RecordStream(nil))
 }
 
-// TestLifetimesForgetWhatIsReleased, and pass on what was kept with its new owner.
-func TestLifetimesForgetWhatIsReleased(t *testing.T) {
+// TestLifetimesForgetReleasedTensors, and kept tensors belong to their new owner.
+func TestLifetimesForgetReleasedTensors(t *testing.T) {
 	r := newRig(t, 64<<20)
 	outerCtx, outer := WithLifetime(r.ctx)
 	ctx, inner := WithLifetime(outerCtx)
@@ -219,8 +220,9 @@ func TestLifetimesForgetWhatIsReleased(t *testing.T) {
 	require.NoError(t, life.Close())
 }
 
-// TestReclaimCountsWhatItFreed, once, and collects at most once a second, and only if there is something to find.
-func TestReclaimCountsWhatItFreed(t *testing.T) {
+// TestReclaimCountsFreedBytes once, collects at most once a second, and only if there are tensors
+// to find.
+func TestReclaimCountsFreedBytes(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	var mu sync.Mutex
 	leaks := 0
@@ -266,8 +268,8 @@ func TestReclaimCountsWhatItFreed(t *testing.T) {
 	require.NoError(t, kept.Release())
 }
 
-// TestReclaimReportsWhatItFound, where no cleanup has come before it.
-func TestReclaimReportsWhatItFound(t *testing.T) {
+// TestReclaimReportsLeaks that no cleanup has found before.
+func TestReclaimReportsLeaks(t *testing.T) {
 	var leaks []Leak
 	r := newRig(t, 64<<20, OnLeak(func(l Leak) { leaks = append(leaks, l) }))
 	r.leaky = true
@@ -284,7 +286,7 @@ func TestReclaimReportsWhatItFound(t *testing.T) {
 	assert.Equal(t, int64(4000), leaks[0].Bytes)
 }
 
-// TestReclaimIsShared by those who come while it goes on, as long as their contexts let them wait.
+// TestReclaimIsShared by calls during a collection, as long as their contexts let them wait.
 func TestReclaimIsShared(t *testing.T) {
 	r := newRig(t, 64<<20)
 	c := &collection{done: make(chan struct{})}
@@ -353,7 +355,7 @@ func TestPlacesOfLeaks(t *testing.T) {
 	assert.Equal(t, "tensor: float32 (2) of 8 B, 0 (gradient) in step 17, was never released; made at an unknown place", l.String())
 }
 
-// TestParkedErrorsAreBounded and told once.
+// TestParkedErrorsAreBounded and returned once.
 func TestParkedErrorsAreBounded(t *testing.T) {
 	var p parkedErrors
 	p.add(nil)
@@ -366,8 +368,8 @@ func TestParkedErrorsAreBounded(t *testing.T) {
 	require.NoError(t, p.take())
 }
 
-// TestSynchronizeTellsParkedErrors, and Close those that came later.
-func TestSynchronizeTellsParkedErrors(t *testing.T) {
+// TestSynchronizeReturnsParkedErrors, and Close returns later ones.
+func TestSynchronizeReturnsParkedErrors(t *testing.T) {
 	r := newRig(t, 64<<20)
 	r.leaky = true
 	r.parked.add(memcache.ErrFreed)
@@ -379,7 +381,7 @@ func TestSynchronizeTellsParkedErrors(t *testing.T) {
 	assert.Nil(t, x.Runtime())
 }
 
-// TestOperandsAreHeldUntilTheirWorkIsQueued, each of them, and given back on every way out.
+// TestOperandsAreHeldUntilTheirWorkIsQueued, each of them, and released on every return.
 func TestOperandsAreHeldUntilTheirWorkIsQueued(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	x, y := put(r, []float32{1, 2}), put(r, []float32{3, 4})

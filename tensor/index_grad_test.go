@@ -11,8 +11,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestScannedGradientsAreThoseOfASortedIndex, bit for bit: the gradient of the first rows of a few, which a launch on a GPU finds without a sorted index, and
-// of the same rows of so many that it is sorted. The limits of both are met.
+// TestScannedGradientsAreThoseOfASortedIndex, bit for bit. A GPU computes the gradient of a few
+// rows in one launch without a sorted index. It equals the first rows of a gradient with so many
+// rows that the index is sorted. The test reaches the limits of both.
 func TestScannedGradientsAreThoseOfASortedIndex(t *testing.T) {
 	launches := map[string]int{}
 	r := newRig(t, 256<<20).counting(launches).scoped()
@@ -26,7 +27,7 @@ func TestScannedGradientsAreThoseOfASortedIndex(t *testing.T) {
 			t.Run(fmt.Sprintf("%d of %d rows, %v", c.places, c.rows, dtype), func(t *testing.T) {
 				index, values := make([]int32, c.places), make([]float64, c.places*c.n)
 				for i := range index {
-					index[i] = int32(random.IntN(c.rows+2) - 1) // some of no row
+					index[i] = int32(random.IntN(c.rows+2) - 1) // some outside the rows
 				}
 				for i := range values {
 					values[i] = random.NormFloat64()
@@ -51,7 +52,7 @@ func TestScannedGradientsAreThoseOfASortedIndex(t *testing.T) {
 				}
 				few := gradient(c.rows)
 				require.Equal(t, [2]int{scans, 1 - scans}, [2]int{launches["scan grad"], launches["sort index"]})
-				// Without those of row c.rows, which the many have and the few have not.
+				// Without row c.rows, which only the larger gradient has.
 				many := gradient(scannedInAll/c.places + 1)
 				require.Equal(t, [2]int{0, 1}, [2]int{launches["scan grad"], launches["sort index"]})
 				require.Equal(t, many, few)
@@ -69,7 +70,7 @@ func TestScannedGradientsAreThoseOfASortedIndex(t *testing.T) {
 				bits := bytesOf(get[float64](r, want, nil))
 				require.Equal(t, bits, bytesOf(get[float64](r, got, err)), "added, -0 among it")
 
-				if c.places >= 2048 { // an emulated GPU takes long for more rows
+				if c.places >= 2048 { // an emulated GPU is slow with more rows
 					most := gradient(scannedInAll / c.places)
 					require.Equal(t, scans, launches["scan grad"])
 					require.Equal(t, many, most)
@@ -85,13 +86,13 @@ func TestScannedGradientsAreThoseOfASortedIndex(t *testing.T) {
 	})
 }
 
-// What one launch scans at most: places, and places times rows.
+// The limits of one launch that scans: indices, and indices times rows.
 const (
 	scannedPlaces = 2048
 	scannedInAll  = 1 << 18
 )
 
-// TestAddEmbeddingGradIsOneLaunch where the index is not sorted, and takes no memory there.
+// TestAddEmbeddingGradIsOneLaunch if the index is not sorted, and then allocates no memory.
 func TestAddEmbeddingGradIsOneLaunch(t *testing.T) {
 	launches := map[string]int{}
 	r := newRig(t, 64<<20).counting(launches).scoped()

@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestKeepAtOnce has room for one block. While the first call waits for memory another one takes
-// it.
+// TestKeepAtOnce has memory for one block. While the first call waits for memory, another call
+// takes it.
 func TestKeepAtOnce(t *testing.T) {
 	r := newRig(t, 64<<20)
 	r.needsHost("its memory has the size that the test gives it")
@@ -31,7 +31,7 @@ func TestKeepAtOnce(t *testing.T) {
 			other, err = keep(ctx)
 			require.NoError(t, err)
 		}
-		return 0 // what was freed is in use again
+		return 0 // the freed memory is in use again
 	})
 	defer remove()
 	mine, err := keep(r.ctx)
@@ -44,7 +44,7 @@ func TestKeepAtOnce(t *testing.T) {
 	require.NoError(t, at.Free())
 }
 
-// TestKeepZeroes the first bytes of a new block, as many as it says.
+// TestKeepZeroes the first bytes of a new block, as many as requested.
 func TestKeepZeroes(t *testing.T) {
 	r := newRig(t, 64<<20)
 	const bytes = 1 << 20

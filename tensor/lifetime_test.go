@@ -178,9 +178,7 @@ func TestLifetimesReleaseWhatWasNotKept(t *testing.T) {
 	assert.Zero(t, r.cache.MemoryAllocated())
 }
 
-// leak makes a tensor that nobody releases.
-//
-//go:noinline
+// leak makes a tensor that is never released.
 func leak(r *rig, elements int) {
 	_, err := r.Zeros(r.ctx, Float32, elements)
 	require.NoError(r.t, err)
@@ -222,7 +220,7 @@ func TestAViewKeepsTheMemoryOfADroppedTensor(t *testing.T) {
 	}()
 	for range 5 {
 		runtime.GC()
-		time.Sleep(time.Millisecond) // for cleanups that must not free the memory
+		time.Sleep(time.Millisecond) // cleanups must not free the memory meanwhile
 	}
 	leak(r, 3) // would get the memory, if it were free
 	assert.Equal(t, []float32{1, 2, 3}, get[float32](r, view, nil))
@@ -263,29 +261,30 @@ func (g *freeGate) Start(ctx context.Context, op memcache.Op) (context.Context, 
 	return ctx, nil
 }
 
-func TestMemoryPressureWaitsForACleanupThatIsAtIt(t *testing.T) {
+func TestMemoryPressureWaitsForARunningCleanup(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	gate := &freeGate{entered: make(chan struct{}), open: make(chan struct{})}
 	r := newObservedRig(t, 64<<20, gate)
 	leak(r, 10<<20)
 	r.live.ageAll()
 	runtime.GC()
-	<-gate.entered // the cleanup has found the tensor, and not yet freed its memory
+	<-gate.entered // the cleanup has found the tensor, but not yet freed its memory
 	time.AfterFunc(20*time.Millisecond, func() { close(gate.open) })
 	x, err := r.New(r.ctx, Float32, 10<<20)
 	require.NoError(t, err)
 	require.NoError(t, x.Release())
 }
 
-// TestCloseWaitsForACleanupThatIsAtIt: what the garbage collector found is free when Close returns.
-func TestCloseWaitsForACleanupThatIsAtIt(t *testing.T) {
+// TestCloseWaitsForARunningCleanup: memory of tensors that the garbage collector found is free when
+// Close returns.
+func TestCloseWaitsForARunningCleanup(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	gate := &freeGate{entered: make(chan struct{}), open: make(chan struct{})}
 	r := newObservedRig(t, 64<<20, gate)
 	leak(r, 1000)
 	r.live.ageAll()
 	runtime.GC()
-	<-gate.entered // the cleanup has found the tensor, and not yet freed its memory
+	<-gate.entered // the cleanup has found the tensor, but not yet freed its memory
 	closed := make(chan error, 1)
 	go func() { closed <- r.Close() }()
 	for waits := false; !waits && len(closed) == 0; runtime.Gosched() {
@@ -323,8 +322,9 @@ func TestCloseReleasesAndReportsWhatIsLive(t *testing.T) {
 	assert.ErrorIs(t, r.Synchronize(r.ctx), ErrClosed)
 }
 
-// TestCloseTellsOfOneLeak: the label and the place of one tensor, however many leak, and whether or not they have labels.
-func TestCloseTellsOfOneLeak(t *testing.T) {
+// TestCloseReportsOneLeak: the label and the place of one tensor, however many leak, with and
+// without labels.
+func TestCloseReportsOneLeak(t *testing.T) {
 	r := newRig(t, 64<<20, OnLeak(func(Leak) {}))
 	r.leaky = true
 	var kept []*Tensor
@@ -375,8 +375,7 @@ func TestBorrowedBlocks(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// TestFreedBlocks: an operation on memory that is gone is an error, whatever else the operation
-// has.
+// TestFreedBlocks: an operation on freed memory is an error, whatever its other operands are.
 func TestFreedBlocks(t *testing.T) {
 	r := newRig(t, 64<<20)
 	if r.visible == nil {
@@ -394,7 +393,8 @@ func TestFreedBlocks(t *testing.T) {
 	require.NoError(t, x.Release())
 }
 
-// TestFromBlockRecordsTheStream of the runtime: a block of another stream is not reused under a kernel.
+// TestFromBlockRecordsTheStream of the runtime, so that a block of another stream is not reused
+// under a kernel.
 func TestFromBlockRecordsTheStream(t *testing.T) {
 	r := newRig(t, 64<<20)
 	r.needsHost("its kernel waits for the test")

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// limit is a number that an operation takes up to a limit: inside are numbers on it, outside are the
-// next ones beyond.
+// limit is a number that an operation accepts up to a limit: inside are numbers at the limit,
+// outside are the next numbers beyond it.
 type limit struct {
 	name            string
 	inside, outside []float64
@@ -106,7 +106,7 @@ func numberLimits(r *rig) []limit {
 	}
 }
 
-// sizeLimits are those of axes, windows and ranges.
+// sizeLimits are the limits of axes, windows and ranges.
 func sizeLimits(r *rig) []limit {
 	x, line := r.blank(Float32, 2, 5), r.blank(Float32, 1, 1, 5)
 	square, window := r.blank(Float32, 1, 2, 7, 7), r.blank(Float32, 1, 2, 3, 3)
@@ -172,7 +172,8 @@ func sizeLimits(r *rig) []limit {
 	}
 }
 
-// Numbers on their limits are taken, and the next ones beyond refused, before memory is taken.
+// Numbers at their limits are accepted, and the next numbers beyond are refused, before memory is
+// allocated.
 func TestLimits(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	for _, l := range append(numberLimits(r), sizeLimits(r)...) {
@@ -191,7 +192,7 @@ func TestLimits(t *testing.T) {
 	require.EqualError(t, err, "tensor: Softmax: wrong shape (2, 5) has no axis 2: want -2..1")
 }
 
-// The values are so small that what an eps of 0 stands for is seen in the result.
+// The values are so small that the default for an eps of 0 shows in the result.
 func TestEpsOfNorms(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	x := put(r, []float64{-1e-3, 1e-3}, 1, 2)

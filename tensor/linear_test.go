@@ -15,8 +15,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// TestLinearIsTheProductAndThenTheBias, bit for bit, at every level: with one output, one row, no inputs, batches and NaN too,
-// and with products that are worth several goroutines. A library may add up a product with a bias in another order.
+// TestLinearIsTheProductAndThenTheBias, bit for bit, at every level: with one output, one row, no
+// inputs, batches and NaN too, and with products that are worth several goroutines. A library may
+// add up a product with a bias in another order.
 func TestLinearIsTheProductAndThenTheBias(t *testing.T) {
 	for _, l := range simd.Available() {
 		t.Run(l.String(), func(t *testing.T) {
@@ -87,7 +88,8 @@ func testLinear[T kernel.Float](t *testing.T, random *rand.Rand) {
 	}
 }
 
-// TestReLUBiasGrad compares with the gradient of ReLU, and with the sums of its rows in float64; NaN and infinities among them, in place and not.
+// TestReLUBiasGrad compares with the gradient of ReLU, and with the sums of its rows in float64,
+// with NaN and infinities among them, in place and not.
 func TestReLUBiasGrad(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %#x", seed)

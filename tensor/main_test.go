@@ -17,14 +17,14 @@ import (
 
 func TestMain(m *testing.M) { cisterntest.Main(m) }
 
-// rig is a runtime and everything below it. Its end checks that nothing leaked.
+// rig is a runtime and everything below it. Its cleanup checks that nothing leaked.
 type rig struct {
 	*Runtime
 	t     testing.TB
 	ctx   context.Context
 	dev   device.Device
 	cache *memcache.Cache
-	leaky bool // the test leaves tensors behind
+	leaky bool // the test leaks tensors
 }
 
 func newRig(t testing.TB, capacity int64, options ...Option) *rig {
@@ -47,16 +47,16 @@ func newObservedRig(t testing.TB, capacity int64, observer memcache.Observer, op
 	return r
 }
 
-// brief is whether random cases are few and their arrays small: with -short, on the host device.
-// Where a GPU's kernels run the sizes stay, since they are what chooses between those kernels, and
-// make emulate runs them with -short.
+// brief reports whether random cases are few and their arrays small: with -short, on the host
+// device. With a GPU the sizes stay, because they select its kernels, and make emulate runs them
+// with -short.
 func brief() bool {
 	name := cisterntest.Named()
 	return testing.Short() && (name == "" || strings.HasPrefix(name, "host"))
 }
 
-// rounds is how often a test repeats something: as often as it says, and with -short so often that
-// everything in it happens.
+// rounds returns how often a test repeats its body: full times, or short times with -short, which
+// still reaches every case.
 func rounds(full, short int) int {
 	if testing.Short() {
 		return short
@@ -64,7 +64,7 @@ func rounds(full, short int) int {
 	return full
 }
 
-// needsHost skips a test that only the host device can do.
+// needsHost skips a test that only the host device can run.
 func (r *rig) needsHost(why string) *host.Device {
 	r.t.Helper()
 	return cisterntest.OnlyHost(r.t, r.dev, why)
@@ -78,7 +78,7 @@ func (r *rig) scoped() *rig {
 	return r
 }
 
-// counting is the rig with a stream that counts launches by name.
+// counting returns the rig with a stream that counts launches by name.
 func (r *rig) counting(launches map[string]int) *rig {
 	r.t.Helper()
 	stream, err := r.dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) { launches[name]++; return nil }})
@@ -86,7 +86,7 @@ func (r *rig) counting(launches map[string]int) *rig {
 	return r.on(stream)
 }
 
-// on is the rig with a runtime on another stream.
+// on returns the rig with a runtime on another stream.
 func (r *rig) on(stream device.Stream) *rig {
 	r.t.Helper()
 	rt, err := NewRuntime(r.cache, r.Pool(), stream)

@@ -42,7 +42,7 @@ func transposing(first, second bool) (options []MatMulOption) {
 	return options
 }
 
-// TestMatMulOptions may be given one by one, joined or twice; what is none is an error.
+// TestMatMulOptions may be given one by one, joined or twice; other bits are an error.
 func TestMatMulOptions(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	a, b := put(r, []float64{1, 2, 3, 4, 5, 6}, 3, 2), put(r, []float64{1, 0, 2, 0, 1, 3}, 2, 3)
@@ -73,7 +73,7 @@ func TestProductOfFewLongRows(t *testing.T) {
 	require.Equal(t, []float64{inner, inner, inner, inner, inner, inner}, get[float64](r, y, err))
 }
 
-// Every way in which two batches meet, of plain and transposed factors.
+// All ways in which two batches broadcast, of plain and transposed factors.
 func TestMatMulOfBatches(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	batches := [][]int{{}, {1}, {2}, {3, 1}, {1, 2}, {3, 2}, {2, 1, 2}}

@@ -81,7 +81,7 @@ func TestLiveHandles(t *testing.T) {
 	}
 }
 
-func TestLifetimesForgetWhatWasReleased(t *testing.T) {
+func TestLifetimesUnlinkReleasedTensors(t *testing.T) {
 	r := newRig(t, 64<<20)
 	ctx, life := WithLifetime(r.ctx)
 	for range 3 {
@@ -106,7 +106,7 @@ func TestViewsOfViews(t *testing.T) {
 	assert.Equal(t, int64(24), c.Offset())
 }
 
-func TestParkedErrorsAreGivenOnce(t *testing.T) {
+func TestParkedErrorsAreReturnedOnce(t *testing.T) {
 	var p parkedErrors
 	p.add(nil)
 	require.NoError(t, p.take())
@@ -156,7 +156,7 @@ func TestAFailedKernelLeavesNothing(t *testing.T) {
 	assert.Equal(t, before, r.cache.MemoryAllocated())
 }
 
-// spy is a stream that keeps what was launched last.
+// spy is a stream that records the last launch.
 type spy struct {
 	device.Stream
 	last device.Launch
@@ -171,8 +171,8 @@ func (s *spy) Launch(l *device.Launch) error {
 	return s.Stream.Launch(l)
 }
 
-// TestLaunchesSayWhatTheyTouch: the race detector finds only what a launch says.
-func TestLaunchesSayWhatTheyTouch(t *testing.T) {
+// TestLaunchesReportTheirMemory: the race detector sees only the memory that a launch reports.
+func TestLaunchesReportTheirMemory(t *testing.T) {
 	r := newRig(t, 64<<20)
 	r.needsHost("other devices don't look")
 	s := &spy{Stream: r.Stream()}
@@ -233,7 +233,7 @@ func TestLaunchesSayWhatTheyTouch(t *testing.T) {
 	require.Equal(t, 2, len(s.last.Writes), "the loss %v and the word of faults", loss)
 }
 
-func TestTheWordOfFaultsStartsWithNone(t *testing.T) {
+func TestTheFaultWordStartsEmpty(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	logits, labels := put(r, []float32{1, 2, 3, 4}, 2, 2), put(r, []int32{0, 1})
 	for range 3 {
@@ -253,7 +253,7 @@ func TestCloseEndsReclaiming(t *testing.T) {
 		t.Skip("the device has more memory")
 	}
 	require.NoError(t, r.Runtime.Close())
-	r.gc.bytes = 1 // which reclaim takes
+	r.gc.bytes = 1 // reclaim takes it
 	_, err := r.cache.Alloc(r.ctx, 1<<30, r.Stream())
 	require.Error(t, err)
 	assert.EqualValues(t, 1, r.gc.bytes, "the cache asked a closed runtime")

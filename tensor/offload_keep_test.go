@@ -8,9 +8,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// TestOffloadOfWhatIsUnchanged: it leaves without a copy, with the same bytes, as long as nothing has written it, and with one otherwise, into the same
-// pinned memory.
-func TestOffloadOfWhatIsUnchanged(t *testing.T) {
+// TestOffloadOfUnchangedTensors: a tensor that was not written is offloaded without a copy, with
+// the same bytes. After a write it is copied into the same pinned memory.
+func TestOffloadOfUnchangedTensors(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	x := put(r.rig, ramp(0))
 	r.offload(x)
@@ -27,7 +27,7 @@ func TestOffloadOfWhatIsUnchanged(t *testing.T) {
 	require.NoError(t, r.o.FetchKeep(r.ctx, x))
 	v, err := r.Rows(r.ctx, x, 1, 3)
 	require.NoError(t, err)
-	require.NoError(t, r.MulScalarInPlace(r.ctx, v, 5)) // through whatever view
+	require.NoError(t, r.MulScalarInPlace(r.ctx, v, 5)) // through any view
 	r.offload(x)
 	require.NoError(t, r.o.FetchKeep(r.ctx, x))
 	want := ramp(0)
@@ -46,8 +46,9 @@ func TestOffloadOfWhatIsUnchanged(t *testing.T) {
 	require.NoError(t, v.Release())
 }
 
-// TestOffloadOfWhatIsUnchangedWaitsForNothing: its memory is free although the copy stream to the host is busy.
-func TestOffloadOfWhatIsUnchangedWaitsForNothing(t *testing.T) {
+// TestOffloadOfUnchangedTensorsDoesNotWait: their memory is free although the copy stream to the
+// host is busy.
+func TestOffloadOfUnchangedTensorsDoesNotWait(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	x := put(r.rig, ramp(0))
 	r.offload(x)
@@ -67,7 +68,8 @@ func TestOffloadOfWhatIsUnchangedWaitsForNothing(t *testing.T) {
 	require.NoError(t, y.Release())
 }
 
-// TestOffloadKeepsPinnedMemoryNoLonger than somebody needs it: a release, Fetch, and another offloader give it back.
+// TestOffloadKeepsPinnedMemoryNoLonger than needed: a release, Fetch, and another offloader return
+// it.
 func TestOffloadKeepsPinnedMemoryNoLonger(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	second, err := NewOffloader(r.Runtime, OffloadConfig{MinBytes: 1})

@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// stuck says that a stream waits for what the test holds.
+// stuck reports that a stream waits for an event that the test holds.
 func stuck(t *testing.T, s device.Stream) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -62,8 +62,8 @@ func (s *unrecorded) Record(e device.Event) error {
 
 var errUnrecorded = errors.New("the event was not recorded")
 
-// TestOffloadThatFailsAfterItsCopy: the next writer of the tensor, which stays on the device, waits
-// for the copy in flight. Offload itself may free the pinned buffer, and so wait.
+// TestOffloadThatFailsAfterItsCopy: the tensor stays on the device, and its next writer waits for
+// the copy in flight. Offload itself may free the pinned buffer, and so wait.
 func TestOffloadThatFailsAfterItsCopy(t *testing.T) {
 	r := newRig(t, 64<<20)
 	out := &unrecorded{Stream: cisterntest.Stream(t, r.dev)}
@@ -104,7 +104,8 @@ func TestOffloadedMemoryIsFreeAfterTheCopy(t *testing.T) {
 	}
 }
 
-// TestOffloadFetchesAfterTheMemorysLastUse: a block that the runtime's stream has still to read is not overwritten.
+// TestOffloadFetchesAfterTheMemorysLastUse: a block with a pending read of the runtime's stream is
+// not overwritten.
 func TestOffloadFetchesAfterTheMemorysLastUse(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	x, z := put(r.rig, ramp(0)), put(r.rig, ramp(5000))
@@ -128,7 +129,7 @@ func TestOffloadFetchesAfterTheMemorysLastUse(t *testing.T) {
 	}
 }
 
-// TestOffloadUsesAfterTheCopyBack: what is computed from fetched memory waits for the copy, on the device.
+// TestOffloadUsesAfterTheCopyBack: work on fetched memory waits for the copy, on the device.
 func TestOffloadUsesAfterTheCopyBack(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	x := put(r.rig, ramp(0))
@@ -144,7 +145,8 @@ func TestOffloadUsesAfterTheCopyBack(t *testing.T) {
 	require.NoError(t, y.Release())
 }
 
-// TestOffloadCopiesBesideKernels: both copies end while a kernel runs that was queued behind them.
+// TestOffloadCopiesBesideKernels: both copies finish while a kernel runs that was queued before
+// them.
 func TestOffloadCopiesBesideKernels(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	x := put(r.rig, ramp(0))
@@ -162,7 +164,8 @@ func TestOffloadCopiesBesideKernels(t *testing.T) {
 	require.NoError(t, x.Release())
 }
 
-// TestOffloadReusesPinnedMemoryThatIsInFlight: the copy that writes the buffer waits for the one that reads it, on the device.
+// TestOffloadReusesPinnedMemoryThatIsInFlight: the copy that writes the buffer waits for the copy
+// that reads it, on the device.
 func TestOffloadReusesPinnedMemoryThatIsInFlight(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	x, y := put(r.rig, ramp(0)), put(r.rig, ramp(5000))
@@ -181,8 +184,9 @@ func TestOffloadReusesPinnedMemoryThatIsInFlight(t *testing.T) {
 	require.NoError(t, y.Release())
 }
 
-// TestOffloadedMemoryIsFreeInTheStreamsOrder: the host is ahead of a runtime's stream that stands still, and what was offloaded and came back is free for
-// what is queued behind it all the same. The memory is that of one round, and nothing is overwritten.
+// TestOffloadedMemoryIsFreeInTheStreamsOrder: the host is ahead of a runtime's stream that is
+// blocked. Nevertheless memory that was offloaded and fetched is free for work that is queued
+// later. All rounds use the memory of one, and nothing is overwritten.
 func TestOffloadedMemoryIsFreeInTheStreamsOrder(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	a, b := put(r.rig, ramp(0)), put(r.rig, ramp(5000))
@@ -221,7 +225,8 @@ func TestOffloadedMemoryIsFreeInTheStreamsOrder(t *testing.T) {
 	}
 }
 
-// TestFetchWaitsForNoLaterCopyOut: what is queued behind a Fetch runs while something else is still copied to the host.
+// TestFetchWaitsForNoLaterCopyOut: work that is queued after a Fetch runs while another tensor is
+// still copied to the host.
 func TestFetchWaitsForNoLaterCopyOut(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	a, b := put(r.rig, ramp(0)), put(r.rig, ramp(5000))

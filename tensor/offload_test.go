@@ -37,7 +37,7 @@ func newOffloadRig(t *testing.T, cfg OffloadConfig) *offloadRig {
 	return &offloadRig{r, o, cfg.Out, cfg.In}
 }
 
-// ramp is the elements of the tests' tensors: from from on, in steps of 1.
+// ramp returns the elements of the tests' tensors: starting at from, in steps of 1.
 func ramp(from float32) []float32 {
 	s := make([]float32, 4096)
 	for i := range s {
@@ -54,7 +54,8 @@ func (r *offloadRig) offload(x *Tensor) {
 	require.True(r.t, x.Offloaded())
 }
 
-// TestOffloadAndBack: elements, versions, labels and views are as before, and the memory was free meanwhile.
+// TestOffloadAndBack: elements, versions, labels and views are as before, and the memory was free
+// meanwhile.
 func TestOffloadAndBack(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	ctx := memcache.WithLabel(r.ctx, memcache.Label{Module: "m", Category: memcache.CategoryActivation, Step: 3})
@@ -106,7 +107,8 @@ func TestOffloadAndBack(t *testing.T) {
 	require.NoError(t, v.Release())
 }
 
-// TestOffloadWithinABudget: what finds no pinned memory stays, the limit is never passed, and sizes that nobody needs any more make room.
+// TestOffloadWithinABudget: tensors for which there is no pinned memory stay, the limit is never
+// exceeded, and buffers of unused sizes are released for new ones.
 func TestOffloadWithinABudget(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{MaxBytes: 28 << 10, MinBytes: 4 << 10})
 	small, x, y := put(r.rig, ramp(0)[:1000]), put(r.rig, ramp(1)), put(r.rig, ramp(2)[:2048])
@@ -143,7 +145,7 @@ func TestOffloadWithinABudget(t *testing.T) {
 	require.Equal(t, z.Bytes(), s.StayedBytes)
 	require.LessOrEqual(t, s.PinnedBytes.Peak, int64(28<<10))
 	require.NoError(t, r.o.Fetch(r.ctx, x))
-	w := put(r.rig, append(ramp(0), ramp(1)...)[:6000]) // 24,000 bytes, for which both have to go
+	w := put(r.rig, append(ramp(0), ramp(1)...)[:6000]) // 24,000 bytes, for which both must be released
 	r.offload(w)
 	require.EqualValues(t, 24<<10, r.o.Stats().PinnedBytes.Current)
 	require.NoError(t, w.Release())
@@ -152,7 +154,7 @@ func TestOffloadWithinABudget(t *testing.T) {
 	}
 }
 
-// TestOffloadWithoutPinnedMemory: where the pool has none left the tensor stays, and that is no error.
+// TestOffloadWithoutPinnedMemory: if the pool is exhausted, the tensor stays, without an error.
 func TestOffloadWithoutPinnedMemory(t *testing.T) {
 	rt, err := Open("host?capacity=16MiB", PoolConfig(transfer.Config{MaxBytes: 64 << 10}))
 	require.NoError(t, err)
@@ -178,7 +180,7 @@ func TestOffloadWithoutPinnedMemory(t *testing.T) {
 	require.NoError(t, rt.Close())
 }
 
-// fill takes all memory of the device.
+// fill allocates all memory of the device.
 func (r *offloadRig) fill() (filler []memcache.Block) {
 	for size := int64(32 << 20); size >= 512; size /= 2 {
 		for {
@@ -192,9 +194,10 @@ func (r *offloadRig) fill() (filler []memcache.Block) {
 	return filler
 }
 
-// TestOffloadGivesUpWhatIsAhead: memory that was brought back ahead of its use goes to whoever needs some, the latest first, and is brought back
-// again; what is only ahead takes nothing from what is ahead.
-func TestOffloadGivesUpWhatIsAhead(t *testing.T) {
+// TestOffloadGivesUpPrefetchedMemory: memory that was copied back ahead of its use is given to
+// other allocations, the latest first, and is copied back again. A Prefetch takes no memory from
+// another Prefetch.
+func TestOffloadGivesUpPrefetchedMemory(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	x, y, z := put(r.rig, ramp(0)), put(r.rig, ramp(1)), put(r.rig, ramp(2))
 	for _, t := range []*Tensor{x, y, z} {
@@ -231,7 +234,8 @@ func TestOffloadGivesUpWhatIsAhead(t *testing.T) {
 	}
 }
 
-// TestOffloadedWithoutDeviceMemory: bringing back is an error that names the bytes, and works later.
+// TestOffloadedWithoutDeviceMemory: Fetch returns an error with the number of bytes, and works
+// later.
 func TestOffloadedWithoutDeviceMemory(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	x := put(r.rig, ramp(0))
@@ -252,7 +256,7 @@ func TestOffloadedWithoutDeviceMemory(t *testing.T) {
 	require.NoError(t, x.Release())
 }
 
-// TestOffloadedTensorsAreReleased at every stage, and leave nothing.
+// TestOffloadedTensorsAreReleased at every stage, and leave nothing allocated.
 func TestOffloadedTensorsAreReleased(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	for stage := range 3 {
@@ -262,7 +266,7 @@ func TestOffloadedTensorsAreReleased(t *testing.T) {
 		switch stage {
 		case 1:
 			require.NoError(t, r.o.Prefetch(r.ctx, x))
-		case 2: // and once more, before the bytes have come
+		case 2: // and again, before the copy is done
 			require.NoError(t, r.o.Prefetch(r.ctx, x))
 			r.offload(x)
 			require.NoError(t, r.o.Prefetch(r.ctx, x))
@@ -278,7 +282,7 @@ func TestOffloadedTensorsAreReleased(t *testing.T) {
 	}
 }
 
-// TestOffloadRefuses what can't be moved, with what is wrong.
+// TestOffloadRefuses tensors that can't be moved, and reports why.
 func TestOffloadRefuses(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	x := put(r.rig, ramp(0))
@@ -330,7 +334,7 @@ func TestOffloadRefuses(t *testing.T) {
 	require.ErrorIs(t, err, ErrReleased)
 }
 
-// TestOffloadedTensorsAreStreamed from and to the host's memory, whatever copies are on their way.
+// TestOffloadedTensorsAreStreamed from and to the host's memory, with copies in flight.
 func TestOffloadedTensorsAreStreamed(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	x := put(r.rig, ramp(0))
@@ -360,7 +364,8 @@ func TestOffloadedTensorsAreStreamed(t *testing.T) {
 	require.ErrorIs(t, ReadBytes(r.ctx, v, &w), ErrReleased)
 }
 
-// TestOffloaderClose: what is offloaded then can be released, and the runtime's Close ends what the program has not.
+// TestOffloaderClose: tensors that are still offloaded can be released, and the runtime's Close
+// closes open offloaders.
 func TestOffloaderClose(t *testing.T) {
 	r := newOffloadRig(t, OffloadConfig{})
 	x := put(r.rig, ramp(0))

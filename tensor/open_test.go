@@ -18,7 +18,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// watched is the backend of a host device that notes what is closed and freed, and fails when it is told to.
+// watched is the backend of a host device that records closes and frees, and fails on request.
 var watched struct {
 	sync.Mutex
 	log      []string
@@ -45,7 +45,7 @@ func note(event string) {
 	watched.log = append(watched.log, event)
 }
 
-// watchedLog returns the events since the last call, each run of equal ones once.
+// watchedLog returns the events since the last call, with each run of equal events once.
 func watchedLog() []string {
 	watched.Lock()
 	defer watched.Unlock()
@@ -91,7 +91,7 @@ func (s *watchedStream) Close() error {
 	return s.Stream.Close()
 }
 
-// TestOpen: one call, and everything below is there, works, and is closed with the runtime.
+// TestOpen: one call creates everything below the runtime, and Close closes it.
 func TestOpen(t *testing.T) {
 	env, err := Open("host?capacity=64MiB")
 	require.NoError(t, err)
@@ -151,7 +151,7 @@ func TestOpenTakesOptions(t *testing.T) {
 	require.NoError(t, env.Close())
 }
 
-// TestOpenFails at every step: it says why, and leaves nothing open.
+// TestOpenFails at every step: it reports the cause, and leaves nothing open.
 func TestOpenFails(t *testing.T) {
 	_, err := Open("tpu:0")
 	require.ErrorIs(t, err, device.ErrNoBackend)
@@ -184,8 +184,8 @@ func TestOpenFails(t *testing.T) {
 	watched.noClose = nil
 }
 
-// TestCloseGoesUpward: nothing is closed before what uses it, whatever fails on the way.
-func TestCloseGoesUpward(t *testing.T) {
+// TestCloseOrder: nothing is closed before its users, even after a failure.
+func TestCloseOrder(t *testing.T) {
 	ctx := context.Background()
 	watchedLog()
 	env, err := Open("watched")
@@ -209,7 +209,7 @@ func TestCloseGoesUpward(t *testing.T) {
 	require.Empty(t, watchedLog())
 }
 
-// TestNewRuntimeOwnsNothing: what it was given stays open.
+// TestNewRuntimeOwnsNothing: its arguments stay open.
 func TestNewRuntimeOwnsNothing(t *testing.T) {
 	r := newRig(t, 64<<20)
 	require.NoError(t, r.Close())

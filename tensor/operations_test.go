@@ -29,8 +29,8 @@ func (o *seen) take() []string {
 	return calls
 }
 
-// TestOnOperation: operations are seen with their context and shapes, and when they are queued, one
-// that is done in a wider type as the one that it is.
+// TestOnOperation: operations are reported with their context and shapes, and their end when they
+// are queued. An operation that is computed in a wider dtype is reported as the original one.
 func TestOnOperation(t *testing.T) {
 	var o seen
 	r := newRig(t, 64<<20, OnOperation(o.operation))
@@ -86,7 +86,7 @@ func TestOnOperation(t *testing.T) {
 	assert.Empty(t, o.take(), "it was refused before it was an operation")
 }
 
-// TestOnOperationTwice: the functions of both options see an operation, and its end.
+// TestOnOperationTwice: the functions of both options are called for an operation, and for its end.
 func TestOnOperationTwice(t *testing.T) {
 	var a, b seen
 	silent := func(context.Context, device.Stream, string, fmt.Stringer) func() {
@@ -106,13 +106,14 @@ func TestOnOperationTwice(t *testing.T) {
 	assert.Equal(t, []string{add, "queued"}, b.take())
 }
 
-// TestOnOperationOfReplays: a capture is not seen, and each replay is, with its operations.
+// TestOnOperationOfReplays: a capture is not reported, and each replay is, with its operations.
 func TestOnOperationOfReplays(t *testing.T) {
 	var o seen
 	r := newRig(t, 64<<20, OnOperation(o.operation))
 	x := put(r, []float32{1, 2, 3, 4, 5, 6}, 2, 3)
 	defer x.Release()
-	r.capture(r.ctx, func(context.Context) error { return nil }) // the first takes memory that the runtime keeps
+	// the first capture allocates memory that the runtime keeps
+	r.capture(r.ctx, func(context.Context) error { return nil })
 	o.take()
 	g := r.capture(r.ctx, func(ctx context.Context) error {
 		return errors.Join(r.MulScalarInPlace(ctx, x, 2), r.AddInPlace(ctx, x, x), r.MulScalarInPlace(ctx, x, 2))
@@ -121,14 +122,14 @@ func TestOnOperationOfReplays(t *testing.T) {
 	for range 2 {
 		require.NoError(t, g.Replay(memcache.WithModule(r.ctx, "graph")))
 	}
-	if invariants.Enabled { // which overwrite memory that is freed
+	if invariants.Enabled { // builds with invariants overwrite freed memory
 		return
 	}
 	one := []string{`replay of a graph of 3 nodes of "graph" on true: mul scalar 2, add 1`, "queued"}
 	assert.Equal(t, append(one, one...), o.take())
 }
 
-// TestWithoutOnOperation: nothing stands before the backend.
+// TestWithoutOnOperation: the backend is not wrapped.
 func TestWithoutOnOperation(t *testing.T) {
 	r := newRig(t, 1<<20)
 	_, ok := r.backend.(observed)

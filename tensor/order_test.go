@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// newScopedRig is a rig whose tensors end with the test.
+// newScopedRig is a rig whose tensors are released with the test.
 func newScopedRig(t *testing.T) *rig {
 	r := newRig(t, 64<<20)
 	ctx, life := WithLifetime(r.ctx)
@@ -18,8 +18,8 @@ func newScopedRig(t *testing.T) *rig {
 	return r
 }
 
-// TestOrderIsCaptured: a replay sorts, and adds, what its input holds then, and notes the faults of
-// its own.
+// TestOrderIsCaptured: a replay sorts and adds the current content of its input, and records its
+// own faults.
 func TestOrderIsCaptured(t *testing.T) {
 	r := newScopedRig(t)
 	x, index := put(r, []float32{0, 0, 0, 0}, 2, 2), put(r, []int32{1, 1, 0, 0}, 2, 2)
@@ -42,8 +42,8 @@ func TestOrderIsCaptured(t *testing.T) {
 	require.ErrorIs(t, r.Synchronize(r.ctx), ErrIndex)
 }
 
-// TestSortOfLongRows: 70,000 elements, which a GPU sorts in runs, of which the last is not full,
-// and those that tie stay in their order.
+// TestSortOfLongRows: a GPU sorts 70,000 elements in runs, the last of which is not full, and equal
+// elements keep their order.
 func TestSortOfLongRows(t *testing.T) {
 	r := newScopedRig(t)
 	const n = 70_000
@@ -69,7 +69,7 @@ func TestSortOfLongRows(t *testing.T) {
 	assert.Equal(t, data, get[float32](r, dx, nil), "the gradient undoes the sort")
 }
 
-// TestSortOfNaN: every NaN is the same, and the greatest number, whatever its bits.
+// TestSortOfNaN: all NaNs are equal, and the greatest number, whatever their bits.
 func TestSortOfNaN(t *testing.T) {
 	r := newScopedRig(t)
 	x := put(r, []float64{math.NaN(), math.Inf(1), math.Float64frombits(0xfff8 << 48), -1, math.Copysign(0, -1), 0}, 6)

@@ -8,7 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestPadOfOneDimensionIsOneLaunch on a GPU, and so is the gradient of a range of rows: nothing is zeroed in a launch of its own.
+// TestPadOfOneDimensionIsOneLaunch on a GPU, and so is the gradient of a range of rows: no separate
+// launch zeroes memory.
 func TestPadOfOneDimensionIsOneLaunch(t *testing.T) {
 	launches := map[string]int{}
 	r := newRig(t, 64<<20).counting(launches).scoped()

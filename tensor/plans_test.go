@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// TestPlans: what is found for a key was made for it, however many there are, and is made once.
+// TestPlans: the plan that is found for a key was made for it, once, however many keys there are.
 func TestPlans(t *testing.T) {
 	rt := new(Runtime)
 	type made struct{ words []int }
@@ -94,8 +94,8 @@ func TestPlansOfManyGoroutines(t *testing.T) {
 	all.Wait()
 }
 
-// TestPlansOfOneOption: operations that differ in one option, one after the other and each twice on one runtime, have the results that they have
-// where nothing is remembered.
+// TestPlansOfOneOption: operations that differ in one option run one after the other, each twice,
+// on one runtime. Their results are those without a cache of plans.
 func TestPlansOfOneOption(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	seed := rand.New(rand.NewPCG(3, 4))
@@ -222,7 +222,7 @@ func TestPlansOfOneOption(t *testing.T) {
 	}
 }
 
-// TestPlanKeysHashApart: each word counts, and so does each of its bits.
+// TestPlanKeysHashApart: each word affects the hash, and so does each of its bits.
 func TestPlanKeysHashApart(t *testing.T) {
 	seen := map[uint64]planKey{}
 	for word := range 4 {

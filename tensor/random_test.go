@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// kolmogorov is the greatest distance between the shares of the numbers below a place and what the
-// distribution says, times the root of how many there are. Of numbers that have the distribution it
+// kolmogorov returns the greatest distance between the shares of numbers below a value and the
+// distribution, times the root of the number of numbers. For numbers that have the distribution it
 // exceeds 1.95 once in a thousand times.
 func kolmogorov(numbers []float64, below func(float64) float64) float64 {
 	sorted, d, n := slices.Sorted(slices.Values(numbers)), 0.0, float64(len(numbers))
@@ -22,8 +22,8 @@ func kolmogorov(numbers []float64, below func(float64) float64) float64 {
 	return d * math.Sqrt(n)
 }
 
-// fits checks counts against what is expected of each by Pearson's statistic, which exceeds the
-// bound less often than once in a thousand times (Wilson and Hilferty).
+// fits checks counts against the expected ones by Pearson's statistic, which exceeds the bound less
+// often than once in a thousand times (Wilson and Hilferty).
 func fits(t *testing.T, what string, counts []int, want func(i int) float64) {
 	t.Helper()
 	x, free := 0.0, -1.0
@@ -41,8 +41,8 @@ func fits(t *testing.T, what string, counts []int, want func(i int) float64) {
 	assert.Less(t, x, bound, "%s: %v", what, counts)
 }
 
-// correlation is that of two lists of numbers, times the root of how many there are: about normal
-// if they have nothing in common.
+// correlation returns the correlation of two lists of numbers, times the root of their length:
+// about normal if they are independent.
 func correlation(a, b []float64) float64 {
 	var ma, mb, ab, aa, bb float64
 	for i := range a {
@@ -55,7 +55,7 @@ func correlation(a, b []float64) float64 {
 	return ab / math.Sqrt(aa*bb) * math.Sqrt(float64(len(a)))
 }
 
-// floats are the elements of a tensor of any dtype.
+// floats returns the elements of a tensor of any dtype.
 func floats(r *rig, x *Tensor, err error) []float64 {
 	r.t.Helper()
 	require.NoError(r.t, err)
@@ -86,7 +86,8 @@ func TestUniform(t *testing.T) {
 			what := fmt.Sprint(dtype, " from ", lo, " to ", hi)
 			assert.GreaterOrEqual(t, slices.Min(numbers), lo, what)
 			assert.Less(t, slices.Max(numbers), hi, what)
-			coarse := dtype.Epsilon() * max(math.Abs(lo), math.Abs(hi)) / (hi - lo) * math.Sqrt(n) // numbers of 16 bits come in steps
+			// Numbers of 16 bits come in steps.
+			coarse := dtype.Epsilon() * max(math.Abs(lo), math.Abs(hi)) / (hi - lo) * math.Sqrt(n)
 			assert.Less(t, kolmogorov(numbers, func(v float64) float64 { return (v - lo) / (hi - lo) }), 1.95+coarse, what)
 		}
 		x, err := r.Uniform(r.ctx, Random{}, 2, 2, dtype, 3)
@@ -102,7 +103,7 @@ func TestNormal(t *testing.T) {
 		numbers := floats(r, x, err)
 		below := func(v float64) float64 { return math.Erfc(-(v+2)/0.5/math.Sqrt2) / 2 }
 		assert.Less(t, kolmogorov(numbers, below), 1.95+dtype.Epsilon()*2*math.Sqrt(n), dtype)
-		// Sine and cosine of a pair have one radius: neither they nor their squares have more in
+		// Sine and cosine of a pair have one radius. Neither they nor their squares have more in
 		// common.
 		even, odd := make([]float64, n/2), make([]float64, n/2)
 		for _, power := range []float64{1, 2} {
@@ -139,7 +140,8 @@ func TestBernoulli(t *testing.T) {
 	assert.Equal(t, []float32{1, 5, 0, 1, 0}, got)
 }
 
-// TestRandPerm: of each length it is a permutation, and all of four numbers are alike.
+// TestRandPerm: the result of each length is a permutation, and all permutations of four numbers
+// are equally likely.
 func TestRandPerm(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	for _, n := range []int{0, 1, 2, 3, 4, 5, 1000, 2047, 2048, 2049, 10_000} {
@@ -176,8 +178,8 @@ func TestRandPerm(t *testing.T) {
 	fits(t, "orders of four", counts, func(int) float64 { return draws / 24.0 })
 }
 
-// TestStreamsAreIndependent: the same seed and stream are the same numbers, of which more begin
-// with those of fewer; other streams, seeds and neighbours have nothing in common.
+// TestStreamsAreIndependent: the same seed and stream give the same numbers, and longer lists begin
+// with shorter ones. Other streams, seeds and neighbours have nothing in common.
 func TestStreamsAreIndependent(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	const n = 20_000
@@ -197,7 +199,7 @@ func TestStreamsAreIndependent(t *testing.T) {
 	}
 }
 
-// TestRandomReplays: each replay of a graph has other numbers, those of the seed that it was given.
+// TestRandomReplays: each replay of a graph has the numbers of its own seed.
 func TestRandomReplays(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	logits, p := put(r, []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6}, 2, 3), put(r, slices.Repeat([]float64{0.5}, 100))

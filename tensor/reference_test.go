@@ -12,9 +12,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backendtest"
 )
 
-// TestOperationsAgainstTheReference compares about five random cases of each operation and gradient,
-// in each floating-point dtype: of any shape, one element, none, odd dimensions and a line. The tests
-// of package backendtest have more, with large arrays and special numbers among them.
+// TestOperationsAgainstTheReference compares about five random cases of each operation and
+// gradient, in each floating-point dtype: of any shape, one element, none, odd dimensions and a
+// line. The tests of package backendtest have more, including large arrays and special numbers.
 func TestOperationsAgainstTheReference(t *testing.T) {
 	if race.Enabled || cisterntest.Named() != "" {
 		t.Skip("package backendtest does more of the same")

@@ -140,7 +140,7 @@ func TestNewRuntimeRefuses(t *testing.T) {
 	assert.ErrorIs(t, err, ErrUnsupported)
 }
 
-// blind hides that the host can touch the device's memory.
+// blind hides that the host can access the device's memory.
 type blind struct{ device.Stream }
 
 func (b blind) Device() device.Device { return struct{ device.Device }{b.Stream.Device()} }

@@ -76,7 +76,8 @@ func TestALabelOutOfRangeIsOneErrorAndNoMore(t *testing.T) {
 		loss, err := r.CrossEntropy(r.ctx, x, labels)
 		require.NoError(t, err)
 		one := put(r, []float32{1})
-		dirty, err := r.Full(r.ctx, 9, Float32, 3, 2) // what the result's memory held before must not matter
+		// The previous content of the result's memory must not matter.
+		dirty, err := r.Full(r.ctx, 9, Float32, 3, 2)
 		require.NoError(t, err)
 		require.NoError(t, dirty.Release())
 		g, err := r.CrossEntropyGrad(r.ctx, nil, x, labels, one)
@@ -102,7 +103,7 @@ func TestALabelOutOfRangeIsOneErrorAndNoMore(t *testing.T) {
 	_, err = Labels(r.ctx, r.Runtime, []int{0, 1, 2}, 2)
 	require.ErrorIs(t, err, ErrLabel)
 	require.ErrorContains(t, err, "label 2 at 2")
-	if math.MaxInt > math.MaxInt32 { // elsewhere there are no such classes
+	if math.MaxInt > math.MaxInt32 { // other platforms have no such classes
 		_, err = Labels(r.ctx, r.Runtime, []int64{1 << 31}, math.MaxInt)
 		require.ErrorIs(t, err, ErrInvalid, "it would wrap to a negative int32")
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestScatterOutside: an index outside of the dimension is told at the next read, once, by its
-// place, and the other elements are set.
+// TestScatterOutside: the next read reports an index outside the dimension once, with its position,
+// and the other elements are set.
 func TestScatterOutside(t *testing.T) {
 	r := newScopedRig(t)
 	x, line := put(r, []float32{1, 2, 3, 4}, 2, 2), put(r, []float32{1, 2})

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// TestAttentionOfGreaterAndGreaterScores scales down what the tiles of keys before have added up.
+// TestAttentionOfGreaterAndGreaterScores scales down the sums of earlier tiles of keys.
 func TestAttentionOfGreaterAndGreaterScores(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	const keys = 200
@@ -24,7 +24,7 @@ func TestAttentionOfGreaterAndGreaterScores(t *testing.T) {
 	require.InDelta(t, want.Data[0], get[float64](r, y, nil)[0], 1e-13)
 }
 
-// TestEmbeddingGradOfFewRows has places of one row that several goroutines look at.
+// TestEmbeddingGradOfFewRows has indices of one row that several goroutines process.
 func TestEmbeddingGradOfFewRows(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	const places, n = 4096, 64

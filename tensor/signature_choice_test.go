@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pictureSignatures are convolutions and poolings. The windows are such that each result has its own size.
+// pictureSignatures are convolutions and poolings, with windows that give each result its own size.
 func pictureSignatures() []signature {
 	type tensors = []*Tensor
 	conv, transposed := ConvConfig{Groups: 2, Padding: []int{1}}, ConvConfig{Groups: 2, Stride: []int{2}}
@@ -51,7 +51,7 @@ func pictureSignatures() []signature {
 	}
 }
 
-// chooseSignatures are choices by index.
+// chooseSignatures are selections by index.
 func chooseSignatures() []signature {
 	type tensors = []*Tensor
 	return []signature{

@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// signature is an operation with operands that fit it, and just so: another size of a dimension, another
-// rank, another dtype, a nil or a foreign tensor in the place of one of them is refused. Except what
-// free lists, which also fits: "0.1+" is dimension 1 of operand 0 larger by 1, "0.1-" smaller, "0.1"
-// either; "0.one" has a dimension of 1 in front, "0.two" one of 2; "0.less" is without the first
-// dimension, "0.int64" of that dtype, "0.nil" absent.
+// signature is an operation with operands that fit it exactly: another size of a dimension, another
+// rank, another dtype, a nil or a foreign tensor instead of one of them is refused. free lists the
+// exceptions that also fit: "0.1+" is dimension 1 of operand 0 larger by 1, "0.1-" smaller, "0.1"
+// either; "0.one" has an additional first dimension of 1, "0.two" one of 2; "0.less" lacks the
+// first dimension, "0.int64" has that dtype, "0.nil" is absent.
 type signature struct {
 	name     string
 	free     string
@@ -35,10 +35,10 @@ func f64(shape ...int) operand { return operand{Float64, shape} }
 func i32(shape ...int) operand { return operand{Int32, shape} }
 func i64(shape ...int) operand { return operand{Int64, shape} }
 
-// results are tensors that an operation must return.
+// results returns the tensors that an operation must return.
 type results []*Tensor
 
-// done is the result of an operation in place.
+// done returns the result of an operation in place.
 func done(err error) (results, error) { return nil, err }
 
 func one(x *Tensor, err error) (results, error)         { return results{x}, err }
@@ -50,7 +50,7 @@ type variant struct {
 	name     string
 	of       int
 	operands []operand
-	swap     func(ctx context.Context, x *Tensor) *Tensor // what stands in the operand's place; nil: itself
+	swap     func(ctx context.Context, x *Tensor) *Tensor // replaces the operand; nil: it is unchanged
 	want     []error                                      // classes of the refusal
 }
 
@@ -95,7 +95,7 @@ func (s signature) variants(other *rig) (all []variant) {
 	return all
 }
 
-// run calls the operation. If it is refused, that has changed nothing.
+// run calls the operation, and checks that a refused call has changed nothing.
 func (s signature) run(r *rig, v variant) error {
 	ctx, life := WithLifetime(r.ctx)
 	defer func() { require.NoError(r.t, life.Close()) }()
@@ -128,7 +128,8 @@ func (s signature) run(r *rig, v variant) error {
 	return err
 }
 
-// Of each operation what just fits is done, and what just does not is refused, and changes nothing.
+// Each operation accepts operands that just fit, and refuses operands that just do not, without a
+// change.
 func TestSignatures(t *testing.T) {
 	r, other := newRig(t, 64<<20), newRig(t, 64<<20)
 	for _, s := range slices.Concat(layerSignatures(), lossSignatures(), normSignatures(), pictureSignatures(), chooseSignatures(), recurrentSignatures(), samplingSignatures()) {

@@ -13,8 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestResetMakesTensorsInPlacesOfReleasedOnes: from the third time on they are those of the time before, and no others, but for what lives.
-func TestResetMakesTensorsInPlacesOfReleasedOnes(t *testing.T) {
+// TestResetReusesSlots: from the third round on, new tensors have the slots of the round before,
+// and no others, except for live tensors.
+func TestResetReusesSlots(t *testing.T) {
 	r := newRig(t, 64<<20)
 	ctx, life := WithLifetime(r.ctx)
 	life.Group(0)
@@ -41,9 +42,9 @@ func TestResetMakesTensorsInPlacesOfReleasedOnes(t *testing.T) {
 
 	kept, shared, viewed := next[3], next[4], next[5]
 	life.Keep(kept)
-	twin, err := r.Share(r.ctx, shared) // outside of the lifetime
+	twin, err := r.Share(r.ctx, shared) // not in the lifetime
 	require.NoError(t, err)
-	view, err := r.Reshape(ctx, viewed, 1, 1) // in the lifetime, of memory in it
+	view, err := r.Reshape(ctx, viewed, 1, 1) // in the lifetime, and of its memory
 	require.NoError(t, err)
 	require.NoError(t, life.Reset(r.ctx))
 	assert.True(t, view.Released())
@@ -65,7 +66,7 @@ func TestResetMakesTensorsInPlacesOfReleasedOnes(t *testing.T) {
 	assert.Zero(t, r.cache.MemoryAllocated())
 }
 
-// addresses are the places of tensors, whatever is there.
+// addresses returns the addresses of tensors.
 func addresses(ts []*Tensor) (at []uintptr) {
 	for _, t := range ts {
 		at = append(at, uintptr(unsafe.Pointer(t)))
@@ -97,8 +98,9 @@ func TestResetWithoutGroups(t *testing.T) {
 	assert.Zero(t, r.cache.MemoryAllocated())
 }
 
-// TestResetLeavesWhatAGraphHas: a replay finds the memory of a tensor that its function read, whatever was made since.
-func TestResetLeavesWhatAGraphHas(t *testing.T) {
+// TestResetKeepsTheMemoryOfAGraph: a replay finds the memory of a tensor that its function read,
+// whatever was made since.
+func TestResetKeepsTheMemoryOfAGraph(t *testing.T) {
 	r := newRig(t, 64<<20)
 	ctx, life := WithLifetime(r.ctx)
 	life.Group(0)
@@ -136,8 +138,9 @@ func TestResetLeavesWhatAGraphHas(t *testing.T) {
 	assert.Zero(t, n)
 }
 
-// TestResetBesideReleases: twins that other goroutines have of a step's tensors, and release when they like, are of the right elements, and no
-// place is used again while somebody is at it, which the race detector would see.
+// TestResetBesideReleases: other goroutines share a step's tensors and release the shares at any
+// time. The shares have the right elements, and no slot is reused while a goroutine can access it,
+// which the race detector would report.
 func TestResetBesideReleases(t *testing.T) {
 	r := newRig(t, 64<<20)
 	ctx, life := WithLifetime(r.ctx)
@@ -190,7 +193,8 @@ func TestResetBesideReleases(t *testing.T) {
 	assert.Zero(t, bytes)
 }
 
-// TestResetBesideTheCollector: twins that were dropped are found while places are used again; for the race detector.
+// TestResetBesideTheCollector: dropped shares are found while slots are reused; for the race
+// detector.
 func TestResetBesideTheCollector(t *testing.T) {
 	r := newRig(t, 64<<20)
 	ctx, life := WithLifetime(r.ctx)
@@ -215,7 +219,8 @@ func TestResetBesideTheCollector(t *testing.T) {
 	assert.Zero(t, r.cache.MemoryAllocated())
 }
 
-// TestATensorIsFoundOnce: of two who find a dropped tensor one looks at it, as its twin's place may be used again when the other one comes.
+// TestATensorIsFoundOnce: if two goroutines find a dropped tensor, only one accesses it, because
+// the slot of its share may be reused by then.
 func TestATensorIsFoundOnce(t *testing.T) {
 	r := newRig(t, 64<<20, OnLeak(func(Leak) {}))
 	ctx, life := WithLifetime(r.ctx)
@@ -245,7 +250,8 @@ func TestATensorIsFoundOnce(t *testing.T) {
 	require.NoError(t, life.Close())
 }
 
-// TestALiveTensorKeepsItsGroupAlone: one that was kept and dropped is found when no other one of its group can be reached, also after Reset.
+// TestALiveTensorKeepsItsGroupAlone: a tensor that was kept and dropped is found once no other
+// tensor of its group is reachable, also after Reset.
 func TestALiveTensorKeepsItsGroupAlone(t *testing.T) {
 	leaks := make(chan Leak, 10)
 	r := newRig(t, 64<<20, OnLeak(func(l Leak) { leaks <- l }))

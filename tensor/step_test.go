@@ -53,7 +53,7 @@ func TestSGDStepsAgainstPyTorchsFormula(t *testing.T) {
 	}
 }
 
-// Without momentum the buffer is not read, and keeps what a step with momentum will find.
+// Without momentum the buffer is not read, and stays unchanged for a later step with momentum.
 func TestSGDWithoutMomentumLeavesTheBufferAlone(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	p, g, buf := put(r, []float32{1, 2}), put(r, []float32{3, 4}), put(r, []float32{5, 6})
@@ -128,8 +128,8 @@ func TestStepsRefuse(t *testing.T) {
 	require.NoError(t, r.Synchronize(r.ctx))
 }
 
-// TestAStepOfNarrowGradientsIsWhole: a context that is cancelled when some parameters have their
-// step stops none of the others.
+// TestAStepOfNarrowGradientsIsWhole: a context that is cancelled after the step of some parameters
+// does not stop the step of the others.
 func TestAStepOfNarrowGradientsIsWhole(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	var updates []Update[SGD]
@@ -146,8 +146,7 @@ func TestAStepOfNarrowGradientsIsWhole(t *testing.T) {
 	}
 }
 
-// stepOne is Step of one parameter.
-// TestCapturedSteps take their numbers anew at each replay where Next gives them, and keep them elsewhere.
+// TestCapturedSteps get new numbers at each replay where Next is set, and keep them elsewhere.
 func TestCapturedSteps(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	p, q, g, h := put(r, []float64{10}), put(r, []float64{20}), put(r, []float64{1}), put(r, []float64{1})
@@ -172,7 +171,7 @@ func stepOne[R Rule](ctx context.Context, rt *Runtime, rule R, p, g *Tensor, sta
 }
 
 // momentums checks replays of a captured step of R against steps that are not captured, while the
-// momentum changes: one that is turned on or off is refused, and changes nothing.
+// momentum changes. A momentum that is turned on or off is refused, and changes nothing.
 func momentums[R Rule](t *testing.T, states, buffer int, rule func(momentum float64) R) {
 	for _, captured := range []float64{0, 0.5} {
 		r := newRig(t, 64<<20).scoped()

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStreams: what is read is what is written, in pieces and in one; a view writes its own elements alone.
+// TestStreams: bytes that are read equal those that are written, in pieces and in one; a view
+// writes only its own elements.
 func TestStreams(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -37,7 +38,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestStreamsThatFail say so, and give their buffers back.
+// TestStreamsThatFail return the error, and release their buffers.
 func TestStreamsThatFail(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	x := put(r, make([]float32, streamBytes))

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The sum of nothing is 0, whatever its memory held.
+// The sum of no elements is 0, whatever its memory held.
 func TestSumOfNothing(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	for _, shape := range [][]int{{5, 0}, {0, 5}} {

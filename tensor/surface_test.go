@@ -19,7 +19,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// surfaceOf is the whole package, with valid arguments. Tensors have one of the shapes and dtypes.
+// surfaceOf returns the whole package, with valid arguments. Tensors have one of the shapes and
+// dtypes.
 func surfaceOf(t *testing.T, shapes [][]int, dtypes ...Dtype) *surface.Surface {
 	r := newRig(t, 256<<20)
 	r.needsHost("it counts the bytes of Go's heap")
@@ -128,7 +129,7 @@ func surfaceOf(t *testing.T, shapes [][]int, dtypes ...Dtype) *surface.Surface {
 				}
 				require.Equal(t, n.String(), fmt.Sprint(v.Elements()), "%s: %v", call, v.Shape())
 				require.GreaterOrEqual(t, v.Bytes(), int64(0))
-				_ = v.Release() // one made without a context belongs to no lifetime
+				_ = v.Release() // without a context it belongs to no lifetime
 			case *Runtime:
 				if v != r.Runtime {
 					require.NoError(t, v.Close())
@@ -173,13 +174,13 @@ func TestNilArguments(t *testing.T) {
 	require.NoError(t, g.Close())
 }
 
-// Sizes near the limits of their types are errors: nothing overflows or allocates what is not there.
+// Sizes near the limits of their types are errors, without an overflow or a large allocation.
 func TestExtremeArguments(t *testing.T) {
 	shapes := [][]int{{2, 2}, {2, 2}, {2}, {}, {1, 2, 2}, {1, 1, 3, 3}, {1, 1, 3, 3}, {0, 2}, {2, 1, 2, 2}}
 	surfaceOf(t, shapes, Float64, Float32).Extreme(1, rounds(1000, 100), 300<<20)
 }
 
-// What fmt prints is short and true, and no race with what changes the value.
+// The text of each value is short and true, and does not race with changes of the value.
 func TestFormat(t *testing.T) {
 	s := surfaceOf(t, [][]int{{2}}, Float32)
 	rt, ctx := s.Receivers["Runtime"]().(*Runtime), t.Context()

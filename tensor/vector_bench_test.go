@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// benchOperation times an operation of one result, its end being waited for.
+// benchOperation times an operation with one result, including the wait for its end.
 func benchOperation(b *testing.B, r *rig, bytes int, f func() (*Tensor, error)) {
 	b.SetBytes(int64(bytes))
 	b.ReportAllocs()
@@ -20,7 +20,8 @@ func benchOperation(b *testing.B, r *rig, bytes int, f func() (*Tensor, error)) 
 	}
 }
 
-// BenchmarkExp, BenchmarkSoftmax and BenchmarkAdam are what the bars of the host device's speed are about, beside products and steps.
+// BenchmarkExp, BenchmarkSoftmax and BenchmarkAdam measure the speed of the host device, besides
+// products and steps.
 func BenchmarkExp(b *testing.B) {
 	b.Run("1000000", func(b *testing.B) {
 		r := newRig(b, 64<<20).scoped()

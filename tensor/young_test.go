@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// consistent checks that the young handles are the first of the list, and counted.
+// consistent checks that the young handles are the first of the list, and their number.
 func (l *handles) consistent(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,8 +32,8 @@ func (l *handles) consistent(t *testing.T) {
 	require.LessOrEqual(t, n, youngMost)
 }
 
-// TestTensorsAge when there are too many young ones, and when the garbage collector has run; those that were released are
-// no longer held.
+// TestTensorsAge if there are too many young ones, and after a garbage collection. Released ones
+// are no longer held.
 func TestTensorsAge(t *testing.T) {
 	r := newRig(t, 64<<20)
 	random := rand.New(rand.NewPCG(3, 1))
@@ -81,7 +81,7 @@ func TestTensorsAge(t *testing.T) {
 	require.Nil(t, r.live.first)
 }
 
-// TestDroppedYoungTensorsAreFound without memory pressure and without another tensor that would be made after them.
+// TestDroppedYoungTensorsAreFound without memory pressure, and without a tensor that is made later.
 func TestDroppedYoungTensorsAreFound(t *testing.T) {
 	r := newRig(t, 64<<20)
 	for range 3 {
@@ -94,8 +94,8 @@ func TestDroppedYoungTensorsAreFound(t *testing.T) {
 	}
 }
 
-// TestSmallOperationsMakeLittleGarbage: what an operation allocates in Go's heap is the new tensor and the kernel's function,
-// whatever the number of tensors before it.
+// TestSmallOperationsMakeLittleGarbage: an operation allocates the new tensor and the kernel's
+// function on Go's heap, whatever the number of earlier tensors.
 func TestSmallOperationsMakeLittleGarbage(t *testing.T) {
 	r := newRig(t, 64<<20)
 	r.needsHost("a GPU's launches are its driver's")
@@ -123,7 +123,7 @@ func TestSmallOperationsMakeLittleGarbage(t *testing.T) {
 	require.NoError(t, x.Release())
 }
 
-// TestReleasedTensorsHaveNoCleanup: one that aged and was released is found by nobody later.
+// TestReleasedTensorsHaveNoCleanup: a tensor that aged and was released is not found later.
 func TestReleasedTensorsHaveNoCleanup(t *testing.T) {
 	r := newRig(t, 64<<20)
 	found := make(chan struct{})
@@ -132,7 +132,7 @@ func TestReleasedTensorsHaveNoCleanup(t *testing.T) {
 		r.live.ageAll()
 		h := x.handle
 		require.NoError(t, x.Release())
-		h.own.borrowed = true // a cleanup that comes would release it again, and nothing else
+		h.own.borrowed = true // a second release by a cleanup would do nothing else
 		h.own.refs.Store(1)
 		h.released.Store(false)
 		runtime.AddCleanup(x, func(found chan struct{}) { close(found) }, found)
@@ -150,7 +150,8 @@ func TestReleasedTensorsHaveNoCleanup(t *testing.T) {
 	require.False(t, h.released.Load())
 }
 
-// TestPlansOfManySizes: operands of equal shapes meet element for element, also where many sizes share a place.
+// TestPlansOfManySizes: operands of equal shapes meet element for element, even if many sizes share
+// a set.
 func TestPlansOfManySizes(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	for _, n := range []int{1, 2, 65, 129, 1, 64, 128, 192, 2, 66} {

@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestTable: every operation has a name of its own, and operands for which a call has room; its
-// family and code lead back to it.
+// TestTable: every operation has a unique name, no more operands than a call holds, and a family
+// and code that identify it.
 func TestTable(t *testing.T) {
 	assert.EqualValues(t, len(rows), Ops, "run go generate ./tensor")
 	names := map[string]Op{}
@@ -36,7 +36,7 @@ func TestTable(t *testing.T) {
 	assert.Equal(t, []Role{Read, Write}, Norm.ListRoles())
 }
 
-// TestSlice: items keep their own numbers, wherever these are.
+// TestSlice: items keep their own numbers, in host and device memory.
 func TestSlice(t *testing.T) {
 	l := List{Stride: 2, Width: 3, Refs: make([]Ref, 8), Own: []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, Live: Ref{Ptr: 1000, Bytes: 96, Dtype: Float64}}
 	for i := range l.Refs {
@@ -50,8 +50,8 @@ func TestSlice(t *testing.T) {
 	assert.Zero(t, new(List).Len())
 }
 
-// TestCalls: a call is empty if nothing that it writes has elements, and mixed if something narrow
-// is not of its type.
+// TestCalls: a call is empty if nothing that it writes has elements, and mixed if a narrow operand
+// is not of its dtype.
 func TestCalls(t *testing.T) {
 	var pool Pool
 	some := func(d Dtype) Ref { return Ref{Ptr: 8, Bytes: 16, Dtype: d} }
@@ -86,7 +86,7 @@ func TestCalls(t *testing.T) {
 	assert.True(t, step.Mixed())
 }
 
-// TestParams: what does not fit is refused before it is written.
+// TestParams: parameters that do not fit are refused before they are written.
 func TestParams(t *testing.T) {
 	c := new(Call)
 	SetParams(c, [8]float64{1, 2, 3, 4, 5, 6, 7, 8})
@@ -95,7 +95,7 @@ func TestParams(t *testing.T) {
 	assert.EqualValues(t, 8*8, unsafe.Sizeof(*c.Params()))
 }
 
-// TestDtypes: a type has what its neighbours in the table have.
+// TestDtypes: the columns of each type's row agree with each other.
 func TestDtypes(t *testing.T) {
 	for d := NoDtype + 1; d < Dtypes; d++ {
 		assert.Zero(t, d.Bits(-1)>>(8*d.Size()), "%v has %d bytes", d, d.Size())
@@ -112,7 +112,7 @@ func TestDtypes(t *testing.T) {
 	assert.EqualValues(t, 0x3f80, BFloat16.Bits(1))
 }
 
-// TestDtypeValues: the number of an element's bits has these bits.
+// TestDtypeValues: Bits of Value returns the same bits.
 func TestDtypeValues(t *testing.T) {
 	for d := Float32; d < Dtypes; d++ {
 		values := []float64{0, 1, 2, 77}

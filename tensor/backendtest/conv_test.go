@@ -8,10 +8,11 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// TestConvolutionsByRuns is of those that a GPU does by runs, of several tiles of places and of
-// channels in each direction, and of more channels than one part of a sum takes; among the weights'
-// gradients are some of one tile a part and of several. The host has no runs: with -short it has
-// fewer images, channels and places, still more than a panel of each.
+// TestConvolutionsByRuns has convolutions that a GPU computes by runs: of several tiles of
+// positions and channels in each direction, and of more channels than one part of a sum takes.
+// Among the weights' gradients are some with one tile per part and some with several. The host has
+// no runs: with -short it has fewer images, channels and positions, but still more than a panel of
+// each.
 func TestConvolutionsByRuns(t *testing.T) {
 	r := newRig(t, 1<<30)
 	for i, v := range []reference.Conv{

@@ -24,7 +24,7 @@ func fuzzTrials(f *testing.F, singles []operation[float32], doubles []operation[
 	}
 	f.Fuzz(func(t *testing.T, op uint8, choices []byte) {
 		r := newRig(t, 64<<20)
-		r.few = true // go test gives an input 10 s, also on a machine that does much else
+		r.few = true // go test gives an input 10 s, also on a busy machine
 		source := reference.NewChoices(choices)
 		if n := int(op) % (2 * len(singles)); n < len(singles) {
 			runTrial(t, r, rand.New(source), singles[n])

@@ -36,7 +36,7 @@ func TestOwnProductsAgainstReference(t *testing.T) {
 	}
 }
 
-// TestLinearAgainstReference, by whatever the device takes for a product of the size.
+// TestLinearAgainstReference uses whichever product the device selects for a size.
 func TestLinearAgainstReference(t *testing.T) {
 	r := newRig(t, 1<<30)
 	random := rand.New(rand.NewPCG(8, 0))
@@ -54,7 +54,7 @@ func TestLinearAgainstReference(t *testing.T) {
 	}
 }
 
-// TestLinearInputGradRefuses what is no gradient of a layer.
+// TestLinearInputGradRefuses shapes that do not belong to a layer.
 func TestLinearInputGradRefuses(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	dy, w, y := put(r, make([]float32, 6), 2, 3), put(r, make([]float32, 12), 3, 4), put(r, make([]float32, 8), 2, 4)
@@ -70,7 +70,8 @@ func TestLinearInputGradRefuses(t *testing.T) {
 	require.Equal(t, []int{0, 4}, []int(none.Shape()))
 }
 
-// TestLinearWeightGradOfSequences: any number of dimensions in front are rows, and none is one row.
+// TestLinearWeightGradOfSequences: all leading dimensions are rows, and without them there is one
+// row.
 func TestLinearWeightGradOfSequences(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	dy, err := tensor.FromSlice(r.ctx, r.Runtime, []float64{1, 2, 3, 4, 5, 6}, 1, 3, 2)

@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// recorder is a test that keeps its errors.
+// recorder is a test that records its errors.
 type recorder struct {
 	testing.TB
 	errors []string
@@ -21,9 +21,9 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.errors = append(r.errors, fmt.Sprintf(format, args...))
 }
 
-// TestWhatABackendLacks: a trial ends as skipped unless the operation is required, and each
-// required operation must have run.
-func TestWhatABackendLacks(t *testing.T) {
+// TestUnsupportedOperations: a trial of an unsupported operation is skipped unless the operation is
+// required, and each required operation must have run.
+func TestUnsupportedOperations(t *testing.T) {
 	to := &recorder{TB: t}
 	w := &watcher{done: map[backend.Op]map[backend.Dtype]bool{}}
 	s := &skipper{to, w}

@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { cisterntest.Main(m) }
 
-// newRig is on the device that CISTERN_TEST_DEVICE names, or the host. Its end checks that nothing
-// leaked.
+// newRig is on the device that CISTERN_TEST_DEVICE names, or the host. Its cleanup checks that
+// nothing leaked.
 func newRig(t testing.TB, capacity int64) *rig {
 	t.Helper()
 	s := stacktest.New(t, stacktest.Config{Capacity: capacity})

@@ -11,17 +11,18 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// Every operation at special numbers among ordinary ones, in tensors about as large as the vectors of a
-// processor, at each of its levels of instructions: NaN, infinities and zeros of both signs are where
-// they are in package reference, in float32 and float64. A case that fails runs alone by its name;
-// 2,000 of each operation are
+// Every operation at special numbers among ordinary ones, in tensors about as large as the vectors
+// of a processor, at each of its levels of instructions. NaN, infinities and zeros of both signs
+// are where they are in package reference, in float32 and float64. A failed case can be run alone
+// by its name. To run 2,000 cases of each operation:
 //
 //	go test ./tensor/backendtest -run TestSpecialNumbers -backendtest.cases 140000
 func TestSpecialNumbers(t *testing.T) {
 	r := newRig(t, 1<<30)
 	defer simd.Use(simd.Active())()
 	levels := simd.Available()
-	if _, onHost := r.Device().(*host.Device); !onHost || race.Enabled { // the race detector does not see vector instructions
+	// the race detector does not see vector instructions
+	if _, onHost := r.Device().(*host.Device); !onHost || race.Enabled {
 		levels = levels[:1]
 	}
 	for _, level := range levels {

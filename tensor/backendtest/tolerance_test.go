@@ -8,7 +8,7 @@ import (
 )
 
 // TestTranscendentalTolerance takes the sigmoid of -0x1.b77c44p+1, which lies 0.49964 units above a
-// number of float32: both neighbours will do, and those next to them will not.
+// number of float32. Both neighbours are accepted, and the numbers next to these are not.
 func TestTranscendentalTolerance(t *testing.T) {
 	const want = 0x1.002038ffd1367p-5
 	tol, below := transcendental[float32](), float32(0x1.002038p-5)
