@@ -1,4 +1,4 @@
-// Allocator allocates a block, uses it on two streams and prints what the cache counts.
+// Allocator allocates a block, uses it on two streams and prints the cache's statistics.
 package main
 
 import (

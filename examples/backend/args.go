@@ -6,7 +6,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// args is what a function needs of a call, which is gone when the function runs.
+// args is the part of a call that a function needs. The call itself is freed before the function
+// runs.
 type args struct {
 	dtype    backend.Dtype
 	operands []operand // in the order of the table of package backend
@@ -16,7 +17,7 @@ type args struct {
 	own      []float64 // numbers of an optimiser for one parameter
 }
 
-// operand is row-major elements of a dtype, on a processor of little endian. One that is absent has
+// operand is row-major elements of a dtype, on a little-endian processor. An absent operand has
 // none.
 type operand struct {
 	dtype backend.Dtype

@@ -1,10 +1,10 @@
-// Package toy is a backend of Cistern's tensors that lies outside of its module: plain loops in
-// float64 over memory that the host can touch. Importing it is enough:
+// Package toy is a backend of Cistern's tensors in another module: plain loops in float64 over
+// host-visible memory. A program only has to import it:
 //
 //	import _ "example.org/toy"
 //
-// It is slow, and shows what a backend needs: a function for each required operation, a table of
-// them, and one launch for each call. Fusions and bfloat16 are package tensor's business.
+// It is slow, and shows the parts of a backend: a function for each required operation, a table of
+// them, and one launch for each call. Package tensor takes care of fusions and 16-bit dtypes.
 package toy
 
 import (
@@ -36,8 +36,8 @@ func (t *toy) Prepare(context.Context) error { return nil }
 // Close has nothing to do.
 func (t *toy) Close() error { return nil }
 
-// Supports reports whether the table has the operation. What has a wide dtype is left to package
-// tensor, and so are captured steps, whose numbers are in device memory.
+// Supports reports whether the table has the operation. Package tensor upcasts calls with dtypes of
+// 16 bits. Captured steps are not supported, because their numbers are in device memory.
 func (t *toy) Supports(c *backend.Call) bool {
 	return table[c.Op] != nil && (!c.Narrow || c.Op == backend.Convert || c.Op == backend.Fill) && c.List.Live.None()
 }
@@ -60,8 +60,8 @@ func (t *toy) Do(_ context.Context, c *backend.Call) error {
 	return nil
 }
 
-// launch queues one function. The stream orders it after what was queued before, and the race
-// detector sees the memory that it names. The call is gone when the function runs.
+// launch queues one function. The stream orders it after the work that was queued before, and the
+// race detector sees the memory that it names. The call is freed before the function runs.
 func (t *toy) launch(c *backend.Call, refs []backend.Ref, own []float64) error {
 	a := &args{dtype: c.Dtype, plan: c.Plan, c: c.C, own: append([]float64{}, own...)}
 	if p := c.Params(); p != nil {

@@ -5,7 +5,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// each is a function of the last operand's elements and the operation's number.
+// each returns a function of the last operand's elements and the operation's number.
 func each(f func(x, c float64) float64) func(*args) {
 	return func(a *args) {
 		y, x, c := a.operands[0], a.operands[len(a.operands)-1], a.c[0]
@@ -18,8 +18,8 @@ func each(f func(x, c float64) float64) func(*args) {
 	}
 }
 
-// zip is a function of two operands: they broadcast, or the second one is a row for each row of the
-// first.
+// zip returns a function of two operands: they broadcast, or the second one is a row for each row
+// of the first.
 func zip(f func(a, b float64) float64) func(*args) {
 	return func(a *args) {
 		y, x, z := a.operands[0], a.operands[1], a.operands[2]

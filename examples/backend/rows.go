@@ -27,8 +27,7 @@ func eachRow(n int, r plan.Rows, f func(row int, at func(j int) int)) {
 	}
 }
 
-// exps returns the greatest element of a row, and the sum of the exponentials of what the others
-// are below it.
+// exps returns the greatest element of a row, and the sum of exp(element - greatest).
 func exps(x operand, cols int, at func(j int) int) (top, total float64) {
 	top = math.Inf(-1)
 	for j := range cols {
@@ -47,7 +46,7 @@ func softmax(a *args) {
 	})
 }
 
-// argMax finds the first of the greatest. NaN is the greatest.
+// argMax finds the first of the greatest elements. NaN is the greatest.
 func argMax(a *args) {
 	y, x, r := a.operands[0], a.operands[1], *backend.ParamsOf[plan.Rows](&a.params)
 	eachRow(x.len(), r, func(i int, at func(j int) int) {

@@ -6,7 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// table is what the backend computes. An operation without a function is not supported.
+// table is the operations that the backend supports, with their functions.
 var table = [backend.Ops]func(a *args){
 	backend.Neg:       each(func(x, _ float64) float64 { return -x }),
 	backend.Sqrt:      each(func(x, _ float64) float64 { return math.Sqrt(x) }),

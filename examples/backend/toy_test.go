@@ -18,7 +18,7 @@ func TestBackend(t *testing.T) {
 	backendtest.Run(t, func() (*tensor.Runtime, error) { return tensor.Open("host", tensor.Backend("toy")) })
 }
 
-// TestNewest: a registered backend takes the device before the module's own.
+// TestNewest: a registered backend has precedence over the module's own.
 func TestNewest(t *testing.T) {
 	rt, err := tensor.Open("host")
 	require.NoError(t, err)

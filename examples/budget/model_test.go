@@ -1,4 +1,4 @@
-// Package budget holds a model's memory on a GPU to a golden file, by go test without a GPU.
+// Package budget compares a model's memory on a GPU with a golden file, in go test without a GPU.
 package budget
 
 import (
@@ -21,7 +21,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// open opens a device that allocates as an H100 does and computes nothing.
+// open opens a device that allocates like an H100 and computes nothing.
 func open(t testing.TB) *tensor.Runtime {
 	if bits.UintSize < 64 {
 		t.Skip("dry devices need addresses of 64 bits")
@@ -49,18 +49,18 @@ func training(t testing.TB, rt *tensor.Runtime) (step func()) {
 	}
 }
 
-// TestStepMemory fails when a step takes other memory than that of testdata/step.memory, or more
-// than 8 GiB, and when the model is not freed.
+// TestStepMemory fails if a step's memory differs from testdata/step.memory or exceeds 8 GiB, or if
+// the model is not freed.
 func TestStepMemory(t *testing.T) {
 	rt := open(t)
 	memtest.NoLeak(t, rt.Cache())
 	step := training(t, rt)
-	step() // makes the optimiser's state
+	step() // allocates the optimiser's state
 	memtest.Golden(t, rt.Cache(), "testdata/step.memory", step)
 	memtest.Peak(t, rt.Cache(), 8<<30, step)
 }
 
-// BenchmarkStep has metrics of the memory.
+// BenchmarkStep reports metrics of the memory.
 func BenchmarkStep(b *testing.B) {
 	rt := open(b)
 	step := training(b, rt)

@@ -1,4 +1,5 @@
-// GPT trains a small transformer on the bytes of a text, Go's specification, and writes more of it.
+// GPT trains a small transformer on the bytes of a text, by default Go's specification, and then
+// continues the text.
 package main
 
 import (
@@ -31,7 +32,7 @@ type block struct {
 	Up, Down     *nn.Linear
 }
 
-// gpt gives logits of the next byte at each place.
+// gpt computes logits of the next byte at each position.
 type gpt struct {
 	Bytes, Places *autograd.Parameter
 	Blocks        []*block
@@ -50,7 +51,7 @@ func newGPT(in *nn.Initializer) *gpt {
 	return g
 }
 
-// forward is for bytes (batch, n). With a cache they are new bytes after those that it has.
+// forward takes bytes (batch, n). With a cache, they follow the bytes that the cache holds.
 func (g *gpt) forward(t *autograd.Tape, x *autograd.Variable, cache *nn.KVCache) *autograd.Variable {
 	return t.Frame(func() *autograd.Variable {
 		h := t.Add(t.Embedding(x, t.Param(g.Bytes), tensor.EmbeddingConfig{}), t.Narrow(t.Param(g.Places), 0, cache.Len(), x.Shape()[1]))
@@ -67,7 +68,7 @@ func (g *gpt) forward(t *autograd.Tape, x *autograd.Variable, cache *nn.KVCache)
 	})
 }
 
-// upload brings n bytes from each of these places of a text to the tape, (places, n).
+// upload copies n bytes from each of these positions of a text to the tape, (positions, n).
 func upload(t *autograd.Tape, text []byte, n int, at ...int) *autograd.Variable {
 	var all []int32
 	for _, i := range at {
@@ -78,13 +79,13 @@ func upload(t *autograd.Tape, text []byte, n int, at ...int) *autograd.Variable 
 	return autograd.Upload(t, all, len(at), n)
 }
 
-// loss is the mean of the windows that begin at these places, in nats a byte.
+// loss returns the mean loss of the windows that begin at these positions, in nats per byte.
 func (g *gpt) loss(t *autograd.Tape, text []byte, at ...int) *autograd.Variable {
 	logits := g.forward(t, upload(t, text, length, at...), nil)
 	return t.CrossEntropy(t.Reshape(logits, -1, 256), t.Reshape(upload(t, text[1:], length, at...), -1))
 }
 
-// write continues a text of a few bytes to the model's length.
+// write continues a text of a few bytes up to the model's length.
 func (g *gpt) write(in *nn.Initializer, text []byte) ([]byte, error) {
 	size := nn.KVCacheConfig{Layers: layers, Batch: 1, Heads: heads, Length: length, HeadSize: width / heads}
 	cache, err := nn.NewKVCache(in.Context(), in.Runtime(), size)

@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRun learns a sentence that repeats. Its letters alone, without their order, are 2.9 nats
-// each.
+// TestRun learns a sentence that repeats. Its letters without their order have 2.9 nats each.
 func TestRun(t *testing.T) {
 	text := []byte(strings.Repeat("the quick brown fox jumps over the lazy dog. ", 400))
 	var out strings.Builder

@@ -1,11 +1,12 @@
-// Inference loads the weights of a dense network, answers batches of requests with it, and shows what that took: the
-// latency of a batch, and device memory.
+// Inference loads the weights of a dense network, answers batches of requests with it, and prints
+// the latency of a batch and the device memory.
 //
 //	go run ./examples/inference
 //	go run ./examples/inference -weights model.safetensors -batch 8 -n 500
 //
-// The weights are those of torch.nn.Sequential(Linear, ReLU, Linear, …), as safetensors.torch.save_file writes its
-// state_dict. Without a file the network is 784-512-512-10, of random numbers.
+// The weights are those of torch.nn.Sequential(Linear, ReLU, Linear, …), in a file of
+// safetensors.torch.save_file with its state_dict. Without a file the network is 784-512-512-10,
+// with random weights.
 package main
 
 import (
@@ -70,12 +71,12 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, in.Close(), env.Close()) }()
 	net, err := o.network(ctx, in)
 	if err != nil || in.Err() != nil {
-		return err // Close tells in's
+		return err // Close returns in's error
 	}
 	return net.measure(ctx, o, out)
 }
 
-// network is that of the file, or of random numbers.
+// network returns the network of the file, or a random one.
 func (o options) network(ctx context.Context, in *nn.Initializer) (*network, error) {
 	if o.weights == "" {
 		return randomNetwork(in, 784, 512, 512, 10), nil

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { cisterntest.Main(m) }
 
-// TestRun is the program, with a file and without.
+// TestRun runs the program, with a file and without.
 func TestRun(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, run(t.Context(), []string{"-n", "5", "-batch", "4"}, &out))
@@ -51,7 +51,7 @@ $`, out.String())
 
 var errFull = errors.New("full")
 
-// failing takes some writes and fails at the next.
+// failing accepts some writes and fails at the next.
 type failing struct{ left int }
 
 func (f *failing) Write(p []byte) (int, error) {
@@ -61,7 +61,7 @@ func (f *failing) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// write makes a file of a random network, in which not only the last biases decide.
+// write writes a file of a random network, whose answers depend on more than the last biases.
 func write(t *testing.T, env *tensor.Runtime, file string, widths ...int) (layers []dense) {
 	in := nn.Init(t.Context(), env, nn.Seed(1))
 	net := randomNetwork(in, widths...)
@@ -81,10 +81,11 @@ func write(t *testing.T, env *tensor.Runtime, file string, widths ...int) (layer
 	return layers
 }
 
-// dense is a layer, for plain.
+// dense is a layer for plain.
 type dense struct{ weight, bias []float32 }
 
-// TestClassify compares answers with those of a plain computation, and leaves nothing but the weights.
+// TestClassify compares answers with those of a plain computation, and checks that only the weights
+// stay allocated.
 func TestClassify(t *testing.T) {
 	env, err := tensor.Open("host?capacity=64MiB")
 	require.NoError(t, err)
@@ -120,7 +121,7 @@ func TestClassify(t *testing.T) {
 	require.NoError(t, env.Close())
 }
 
-// plain is the class of one request.
+// plain returns the class of one request.
 func plain(layers []dense, x []float32) int32 {
 	for i, l := range layers {
 		y := slices.Clone(l.bias)
@@ -143,7 +144,7 @@ func plain(layers []dense, x []float32) int32 {
 	return int32(best)
 }
 
-// TestWrongNetworks leave nothing on the device.
+// TestWrongNetworks leave nothing allocated on the device.
 func TestWrongNetworks(t *testing.T) {
 	env, err := tensor.Open("host?capacity=64MiB")
 	require.NoError(t, err)

@@ -24,7 +24,8 @@ type network struct {
 	inputs int // numbers in a request
 }
 
-// randomNetwork makes dense layers of the given widths, with random weights and a ReLU between two layers.
+// randomNetwork makes dense layers of the given widths, with random weights and a ReLU between two
+// layers.
 func randomNetwork(in *nn.Initializer, widths ...int) *network {
 	net := &network{env: in.Runtime(), inputs: widths[0]}
 	for i, outputs := range widths[1:] {
@@ -33,8 +34,8 @@ func randomNetwork(in *nn.Initializer, widths ...int) *network {
 	return net
 }
 
-// newNetwork makes dense layers of the weights "0.weight", "0.bias", "2.weight", … of a file. What is wrong with them is the
-// initialiser's error.
+// newNetwork makes dense layers of the weights "0.weight", "0.bias", "2.weight", … of a file. If
+// they are wrong, the initialiser reports the error.
 func newNetwork(ctx context.Context, in *nn.Initializer, f *safetensors.File) *network {
 	net := &network{env: in.Runtime()}
 	width := 0 // of the layer before
@@ -57,12 +58,12 @@ func newNetwork(ctx context.Context, in *nn.Initializer, f *safetensors.File) *n
 		in.Fail(errors.New("the file has no 0.weight"))
 		return net
 	}
-	_, err := nn.LoadWeights(ctx, net.model, f) // which checks all other names, shapes and dtypes
+	_, err := nn.LoadWeights(ctx, net.model, f) // checks all other names, shapes and dtypes
 	in.Fail(err)
 	return net
 }
 
-// add appends a layer, behind a ReLU if it is not the first.
+// add appends a layer, after a ReLU if it is not the first.
 func (net *network) add(l *nn.Linear) {
 	if len(net.model) > 0 {
 		net.model = append(net.model, nn.ReLU{})
@@ -70,8 +71,8 @@ func (net *network) add(l *nn.Linear) {
 	net.model = append(net.model, l)
 }
 
-// classify returns the class of each of the requests, inputs numbers each, in classes if that has the capacity. What the
-// batch took is free again when it returns.
+// classify returns the class of each request, in classes if its capacity is large enough. A request
+// is inputs numbers. The memory of the batch is free when it returns.
 func (net *network) classify(ctx context.Context, requests []float32, classes []int32) (_ []int32, err error) {
 	tape := autograd.NoGrad(ctx, net.env)
 	defer func() {
@@ -81,7 +82,7 @@ func (net *network) classify(ctx context.Context, requests []float32, classes []
 	}()
 	logits := net.model.Forward(tape, autograd.Upload(tape, requests, len(requests)/net.inputs, net.inputs))
 	if tape.Err() != nil {
-		return classes, nil // Close tells
+		return classes, nil // Close returns the error
 	}
 	best, err := net.env.ArgMax(ctx, logits.Value())
 	if err != nil {
@@ -91,7 +92,8 @@ func (net *network) classify(ctx context.Context, requests []float32, classes []
 	return tensor.ToSlice(ctx, best, classes)
 }
 
-// measure answers o.n batches of random requests and tells what they took. The first one, which allocates, is apart.
+// measure answers o.n batches of random requests and prints their latencies and memory. The first
+// batch, which allocates, is reported separately.
 func (net *network) measure(ctx context.Context, o options, out io.Writer) error {
 	params := net.model.Parameters()
 	if _, err := fmt.Fprintf(out, "%s on %s: %d weights in %d tensors\n", o.device, net.env.Device().Properties().Model, params.Elements(), len(params)); err != nil {

@@ -55,7 +55,7 @@ func (p pictures) At(i int) (picture, error) {
 	return s, nil
 }
 
-// shift moves a picture by up to 2 pixels. What leaves it comes in at the other side.
+// shift moves a picture by up to 2 pixels. Pixels that leave it come in at the opposite side.
 func shift(p picture, r *rand.Rand) (picture, error) {
 	moved, dx, dy := p, side+r.IntN(5)-2, side+r.IntN(5)-2
 	for k := range 3 * side * side {

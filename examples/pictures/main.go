@@ -1,7 +1,7 @@
-// Pictures trains a classifier of PNG pictures, in a folder that has a subfolder for each class.
+// Pictures trains a classifier of PNG pictures. The folder has a subfolder for each class.
 //
 //	go run ./examples/pictures FOLDER
-//	go run ./examples/pictures          # digits of MNIST, which it writes into a temporary folder
+//	go run ./examples/pictures          # digits of MNIST, written to a temporary folder
 package main
 
 import (
@@ -26,7 +26,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-const patience = 3 // epochs without a better validation that end the training
+// patience is the number of epochs without a better validation after which the training ends.
+const patience = 3
 
 // run trains on 7 of 10 pictures, keeps the weights that are best on the 8th, and returns the
 // accuracy on the other two.
@@ -65,7 +66,7 @@ func run(ctx context.Context, device string, folder fs.FS, epochs int, out io.Wr
 	}
 	adam := nn.Own(in, optim.NewAdamW(model.Parameters(), optim.AdamConfig{}))
 	best, hits := nn.Own(in, nn.NewStateCopy(ctx, model)), nn.Own(in, metric.NewMean(ctx, env))
-	// pass returns the accuracy in an epoch, and trains if it is to.
+	// pass returns the accuracy in an epoch, and trains if training is true.
 	pass := func(data *loader.Batcher[picture], epoch int, training bool) float64 {
 		for batch, err := range data.From(ctx, l, loader.Position{Epoch: epoch}) {
 			in.Fail(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRun learns noisy pictures of two sizes that are red above, or below.
+// TestRun learns noisy pictures of two sizes whose upper or lower half is red.
 func TestRun(t *testing.T) {
 	folder := t.TempDir()
 	r := rand.New(rand.NewPCG(1, 1))
@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 	require.NotContains(t, out.String(), "epoch 10:", "it ends early")
 	t.Log(out.String())
 
-	// An error has the name of the file, or the number of files.
+	// An error names the file, or the number of files.
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "above", "0.png"), []byte("no picture"), 0o644))
 	_, err = run(t.Context(), "host", os.DirFS(folder), 10, &out)
 	require.ErrorContains(t, err, "above/0.png: png: invalid format")
@@ -52,7 +52,7 @@ func TestRun(t *testing.T) {
 	require.ErrorContains(t, err, "toaster")
 }
 
-// TestShift: all pixels move alike, by up to 2.
+// TestShift: all pixels move by the same distance, up to 2.
 func TestShift(t *testing.T) {
 	var p picture
 	for c := range p.Pixels {

@@ -43,7 +43,7 @@ func read(path string) ([][]float64, error) {
 }
 
 // friedman makes rows of the first function of Friedman's Multivariate adaptive regression splines
-// (1991), which reads 5 of the 10 columns before it, with noise of a deviation of 1.
+// (1991), with noise of a deviation of 1. The function reads 5 of the 10 columns before it.
 func friedman(n int) [][]float64 {
 	r := rand.New(rand.NewPCG(1, 1))
 	rows := make([][]float64, n)
@@ -58,7 +58,7 @@ func friedman(n int) [][]float64 {
 	return rows
 }
 
-// fold returns copies of all rows except each folds-th, and of those.
+// fold returns copies of all rows except each folds-th one, and copies of these.
 func fold(all [][]float64, number int) (rows, test [][]float64) {
 	for i, row := range all {
 		if i%folds == number {
@@ -70,8 +70,8 @@ func fold(all [][]float64, number int) (rows, test [][]float64) {
 	return rows, test
 }
 
-// standardise gives each column of the rows a mean of 0 and a deviation of 1, and changes those of
-// test alike. It returns what the deviation of the last column was.
+// standardise gives each column of the rows a mean of 0 and a deviation of 1, and changes test by
+// the same numbers. It returns the previous deviation of the last column.
 func standardise(rows, test [][]float64) (scale float64) {
 	for c := range rows[0] {
 		column := make([]float64, len(rows))

@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// leastSquares fits a linear function to the last column of the rows, and subtracts it from that of
-// rows and test. It returns the error (RMSE) on test. Columns may depend on each other.
+// leastSquares fits a linear function to the last column of the rows, and subtracts it from that
+// column of rows and test. It returns the error (RMSE) on test. Columns may depend on each other.
 func leastSquares(rows, test [][]float64) float64 {
 	x, y := split(rows)
 	columns := len(rows[0]) - 1

@@ -1,8 +1,8 @@
-// Tabular learns the last column of a CSV file of numbers, which has a header, from the others: by
-// least squares, and by a small network that learns what these leave.
+// Tabular learns the last column of a CSV file of numbers with a header from the other columns: by
+// least squares, and by a small network that learns the residuals.
 //
 //	go run ./examples/tabular FILE
-//	go run ./examples/tabular        # rows that it makes: Friedman's first function, with noise
+//	go run ./examples/tabular        # generated rows: Friedman's first function, with noise
 package main
 
 import (
@@ -24,8 +24,9 @@ import (
 )
 
 const (
-	batch    = 32
-	patience = 20 // epochs without a better validation that end the training
+	batch = 32
+	// patience is the number of epochs without a better validation after which the training ends.
+	patience = 20
 )
 
 // train trains a network on four fifths of the rows, until its error on the first fifth gets no
@@ -35,7 +36,7 @@ func train(ctx context.Context, env *tensor.Runtime, rows, test [][]float64) (rm
 	defer func() { err = errors.Join(err, in.Close()) }()
 	columns := len(rows[0]) - 1
 	last := in.Linear(64, 1)
-	in.Reset(last.Weight, nn.InitConstant(0)) // it begins with least squares
+	in.Reset(last.Weight, nn.InitConstant(0)) // so that it begins with least squares
 	in.Reset(last.Bias, nn.InitConstant(0))
 	model := nn.Sequential{in.Linear(columns, 64), nn.SiLU{}, in.Linear(64, 64), nn.SiLU{}, last}
 	adam := nn.Own(in, optim.NewAdamW(model.Parameters(), optim.AdamConfig{}))
@@ -68,7 +69,7 @@ func train(ctx context.Context, env *tensor.Runtime, rows, test [][]float64) (rm
 	return math.Sqrt(validate(test)), in.Err()
 }
 
-// run holds out each fifth of the rows in turn. It returns the errors (RMSE) on all of these.
+// run holds out each fifth of the rows in turn, and returns the errors (RMSE) on all of them.
 func run(ctx context.Context, device string, rows [][]float64, out io.Writer) (network, linear float64, err error) {
 	env, err := tensor.Open(device)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRun: the network finds what is not linear, and leaves a linear function with noise alone.
+// TestRun: the network learns the nonlinear part, and does not change a linear function with noise.
 func TestRun(t *testing.T) {
 	var out strings.Builder
 	network, linear, err := run(t.Context(), "host", friedman(600), &out)
