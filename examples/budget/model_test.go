@@ -55,7 +55,7 @@ func TestStepMemory(t *testing.T) {
 	rt := open(t)
 	memtest.NoLeak(t, rt.Cache())
 	step := training(t, rt)
-	step() // allocates the optimiser's state
+	step() // makes the optimiser's state
 	memtest.Golden(t, rt.Cache(), "testdata/step.memory", step)
 	memtest.Peak(t, rt.Cache(), 8<<30, step)
 }
