@@ -65,7 +65,7 @@ func (e Elementwise) MaskedFill(ctx context.Context, x, mask *Tensor, value floa
 func (rt *Runtime) where(ctx context.Context, name string, cond, a, b *Tensor) (*Tensor, error) {
 	ts := present([]*Tensor{cond}, a, b)
 	if len(ts) == 1 {
-		return nil, fmt.Errorf("tensor: %s: %w: want at least one operand beside the condition", name, ErrInvalid)
+		return nil, fmt.Errorf("tensor: %s: %w: want at least one operand besides the condition", name, ErrInvalid)
 	}
 	in, err := rt.acquire(name, ts...)
 	if err != nil {

@@ -144,7 +144,7 @@ func inferOrdered(o *opSpec, c *backend.Call, axis, keep int, x Shape) (Shape, e
 	}
 	switch n := x[axis]; {
 	case shape[axis] < 0 || shape[axis] > n:
-		return nil, fmt.Errorf("tensor: %s: %w: dimension %d of %v has no %d elements", o.name, ErrShape, axis, x, keep)
+		return nil, fmt.Errorf("tensor: %s: %w: dimension %d of %v has fewer than %d elements", o.name, ErrShape, axis, x, keep)
 	case n > math.MaxInt32:
 		return nil, fmt.Errorf("tensor: %s: %w: dimension %d of %v: want at most 2^31-1, as the index is int32", o.name, ErrUnsupported, axis, x)
 	}

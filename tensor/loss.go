@@ -17,8 +17,8 @@ type LossConfig struct {
 	LabelSmoothing float64 // between 0 and 1
 	LogTarget      bool    // the target of KLDivLoss is logarithms
 	// Weight is the weights of classes (classes), or of elements for BCEWithLogits; PosWeight is
-	// for BCEWithLogits. They broadcast to the weighed elements, have their dtype, and are
-	// constants. nil: 1.
+	// for BCEWithLogits. They broadcast to the weighed elements and are constants. They have the
+	// dtype of x, except that weights of classes are float32 if the logits have 16 bits. nil: 1.
 	Weight, PosWeight *Tensor
 
 	given []string // names of the options

@@ -200,7 +200,7 @@ func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, af
 // Both are x before.
 func padShape(op string, x, shape, moved Shape, before, after []int) error {
 	if len(before) != len(x) || len(after) != len(x) {
-		return fmt.Errorf("tensor: %s: %w: %v has %d dimensions, and %d and %d numbers are given", op, ErrShape, x, len(x), len(before), len(after))
+		return fmt.Errorf("tensor: %s: %w: %v has %d dimensions, but before has %d numbers and after %d", op, ErrShape, x, len(x), len(before), len(after))
 	}
 	for i := range x {
 		for _, n := range []int{before[i], after[i]} {
@@ -254,7 +254,7 @@ func (rt *Runtime) Cat(ctx context.Context, axis int, ts ...*Tensor) (*Tensor, e
 			alike = alike && (d == axis || t.shape[d] == shape[d])
 		}
 		if !alike {
-			return nil, fmt.Errorf("tensor: Cat: %w: tensor 0 is %v %v and tensor %d %v %v: want them to differ in dimension %d alone",
+			return nil, fmt.Errorf("tensor: Cat: %w: tensor 0 is %v %v and tensor %d %v %v: want them to differ only in dimension %d",
 				ErrShape, ts[0].dtype, ts[0].shape, i, t.dtype, t.shape, axis)
 		}
 		shape[axis] += t.shape[axis]

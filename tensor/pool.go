@@ -44,7 +44,7 @@ func (c PoolingConfig) plan(op string, x Shape) (*plan.Pool, Shape, error) {
 		return nil, nil, fmt.Errorf("tensor: %s: %w %v: want (n, channels, height, width) or (channels, height, width)", op, ErrShape, x)
 	}
 	if len(c.Kernel) == 0 {
-		return nil, nil, fmt.Errorf("tensor: %s: %w: there is no window", op, ErrInvalid)
+		return nil, nil, fmt.Errorf("tensor: %s: %w: Kernel is empty: want the size of the window", op, ErrInvalid)
 	}
 	window, err := eachDim(op, "window", c.Kernel, 2, 1, 1)
 	if err != nil {
@@ -123,7 +123,7 @@ func (c PoolingConfig) maxPlan(op string, x Shape) (*plan.Pool, Shape, error) {
 		// Windows that begin in the padding may step over a small plane.
 		for i := 0; i < p.Out[d] && i*p.Stride[d] < p.Pad[d]; i++ {
 			if p.First(d, i) >= p.In[d] {
-				return nil, nil, fmt.Errorf("tensor: %s: %w %v: with padding %d and dilation %d, window %d has no element of the %d", op, ErrShape, x, p.Pad[d], p.Dilation[d], i, p.In[d])
+				return nil, nil, fmt.Errorf("tensor: %s: %w %v: with padding %d and dilation %d, window %d covers none of the %d elements", op, ErrShape, x, p.Pad[d], p.Dilation[d], i, p.In[d])
 			}
 		}
 	}

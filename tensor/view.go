@@ -104,7 +104,7 @@ func (rt *Runtime) ViewAs(ctx context.Context, t *Tensor, offset int64, dtype Dt
 			ErrShape, dtype, Shape(shape), bytes, offset, t.dtype, t.shape, t.bytes)
 	}
 	if size := int64(dtype.Size()); (t.offset+offset)%size != 0 {
-		return nil, fmt.Errorf("tensor: ViewAs: %w: byte %d of the block is no multiple of the %d of a %v", ErrInvalid, t.offset+offset, size, dtype)
+		return nil, fmt.Errorf("tensor: ViewAs: %w: byte %d of the block is not a multiple of %d, the size of %v", ErrInvalid, t.offset+offset, size, dtype)
 	}
 	return t.viewOf(ctx, "ViewAs", offset, dtype, shape)
 }
