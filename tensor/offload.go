@@ -122,9 +122,9 @@ func (o *Offloader) MinBytes() int64 { return o.minBytes }
 // Ahead returns how many tensors users of the offloader copy back before they are needed; 0: none.
 func (o *Offloader) Ahead() int { return max(0, o.ahead) }
 
-// Close releases its pinned memory, waits for its copies and closes the streams that it made.
-// Tensors that are still offloaded can then only be released, so fetch the tensors that are still
-// needed before. Close is idempotent. Close of nil does nothing.
+// Close releases its pinned memory, waits for the copies on the streams that it made, and closes
+// these. Tensors that are still offloaded can then only be released, so fetch the tensors that are
+// still needed before. Close is idempotent. Close of nil does nothing.
 func (o *Offloader) Close() error {
 	if o == nil {
 		return nil

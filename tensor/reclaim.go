@@ -12,10 +12,11 @@ import (
 // (died) some time after the tensor became unreachable, which costs nothing until then. That may be
 // long after an allocation has failed, because the collector does not know that a handle of a few
 // hundred bytes holds gigabytes of a GPU. So the cache calls reclaim before it gives up. reclaim
-// runs a collection and checks the weak pointers of all live tensors, which are valid at once,
-// whereas cleanups run later. A collection stops the program only briefly, but it uses a processor
-// for a time that grows with the Go heap, so it runs at most once a second. The handle's released
-// flag makes sure that only the first of the two ways frees the memory.
+// runs a collection and checks the weak pointers of all live tensors. The pointer to an unreachable
+// tensor is nil as soon as the collection has ended, whereas cleanups run later. A collection stops
+// the program only briefly, but it uses a processor for a time that grows with the Go heap, so it
+// runs at most once a second. The handle's released flag makes sure that only the first of the two
+// ways frees the memory.
 
 // reclaimer finds unreachable tensors that were not released. Its lock is never held while memory
 // is freed.
