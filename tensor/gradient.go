@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
@@ -32,7 +31,8 @@ func (d Gradients) ReLUBiasGrad(ctx context.Context, dst, dy, y *Tensor) (dx, db
 		return rt.reluBiasGrad(ctx, out, db, dy, y)
 	})
 	if err != nil {
-		return nil, nil, errors.Join(err, db.Release())
+		rt.parked.add(db.ReleaseContext(ctx))
+		return nil, nil, err
 	}
 	return dx, db, nil
 }
