@@ -1,4 +1,5 @@
-// Package cli is the command cistern.
+// Package cli implements the command cistern: its flags, tables and JSON. [Run] runs a command
+// line.
 package cli
 
 import (
@@ -40,23 +41,23 @@ type commands struct {
 	Completions kongplete.InstallCompletions `cmd:"" help:"Print the shell's command that turns completion on."`
 }
 
-// env is the surroundings of a command, and its exit status.
+// env is the input and output of a command, and its exit status.
 type env struct {
 	stdin  io.Reader
 	stdout *sink
 	stderr io.Writer
 	status int
-	costly bool // the budget of a file is exceeded: the rest of it is left out
+	costly bool // a file exceeded its budget: the rest of the file is skipped
 }
 
-// fail reports an error, and goes on.
+// fail reports an error. The command continues.
 func (e *env) fail(err error) {
 	fmt.Fprintln(e.stderr, "cistern:", printable(err.Error()))
 	e.costly = e.costly || errors.Is(err, budget.ErrExceeded)
 	e.status = exitFailed
 }
 
-// differ notes that a verification found differences.
+// differ records that a verification found differences.
 func (e *env) differ() { e.status = max(e.status, exitDiffers) }
 
 // sink keeps the first error of a writer.
@@ -74,10 +75,10 @@ func (o *sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// exited is how kong's request to end the program reaches Run.
+// exited carries the exit status from kong's Exit to Run, in a panic.
 type exited int
 
-// Run runs the command line args, and returns the exit status.
+// Run runs the command line args and returns the exit status.
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) {
 	defer func() {
 		switch cause := recover().(type) {
@@ -111,7 +112,7 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) 
 	return e.status
 }
 
-// help prints the example of a command, and then kong's help.
+// help prints the example of a command before kong's help.
 func help(o kong.HelpOptions, ctx *kong.Context) error {
 	if node := ctx.Selected(); node != nil {
 		if c, ok := node.Target.Addr().Interface().(interface{ example() string }); ok {
@@ -131,7 +132,7 @@ func parseSize(ctx *kong.DecodeContext, target reflect.Value) error {
 	}
 	n, err := humanize.ParseBytes(text)
 	if err != nil || n > 1<<60 {
-		return fmt.Errorf("%q is no size; want bytes, such as 512MiB or 2GB", text)
+		return fmt.Errorf("%q is not a size; want bytes, such as 512MiB or 2GB", text)
 	}
 	target.SetInt(int64(n))
 	return nil

@@ -87,10 +87,10 @@ func (c *compared) Run(e *env) error {
 	return nil
 }
 
-// mostRows is how many rows of growth, and of shrinkage, a table has.
+// mostRows bounds the rows of growth, and those of shrinkage, in a table.
 const mostRows = 10
 
-// printDiff prints a difference for people. The writer keeps errors.
+// printDiff prints a difference for people. w keeps the first error.
 func printDiff(w io.Writer, d *diff.Diff) {
 	fmt.Fprintf(w, "%s → %s\n\n", printable(d.Before), printable(d.After))
 	printRows(w, "", d.Peaks)
@@ -111,7 +111,7 @@ func printDiff(w io.Writer, d *diff.Diff) {
 	}
 }
 
-// printDimension prints the rows that grew and shrank most, and how many it leaves out.
+// printDimension prints the rows that grew and shrank most, and the number of omitted rows.
 func printDimension(w io.Writer, x diff.Dimension) {
 	grown, shrunk, left := 0, 0, int64(0)
 	var rows []diff.Row
@@ -128,7 +128,7 @@ func printDimension(w io.Writer, x diff.Dimension) {
 	}
 	printRows(w, x.Name, rows)
 	together, equal := ", "+signed(left)+" together", ", "+humanize.IBytes(uint64(x.EqualBytes))
-	if x.Name == "step" { // peaks have no sum
+	if x.Name == "step" { // peaks cannot be added up
 		together, equal = "", ""
 	}
 	if n := len(x.Rows) - len(rows); n > 0 {
@@ -139,7 +139,7 @@ func printDimension(w io.Writer, x diff.Dimension) {
 	}
 }
 
-// missing are lines about the dimensions that are not compared, one for each reason.
+// missing returns a line for each reason why dimensions are not compared.
 func missing(d *diff.Diff) (lines []string) {
 	names := make(map[string][]string)
 	for _, x := range d.Dimensions {
@@ -183,7 +183,7 @@ func change(before, after int64) string {
 	return fmt.Sprintf("%d → %d", before, after)
 }
 
-// signed is a difference in bytes as people read it.
+// signed formats a difference in bytes for people.
 func signed(n int64) string {
 	switch {
 	case n > 0:
@@ -194,7 +194,7 @@ func signed(n int64) string {
 	return "0 B"
 }
 
-// relative is a difference in percent of the amount before.
+// relative formats a difference in percent of the amount before.
 func relative(r diff.Row) string {
 	switch {
 	case r.Bytes() == 0:
@@ -207,7 +207,7 @@ func relative(r diff.Row) string {
 	return fmt.Sprintf("%+.1f %%", 100*float64(r.Bytes())/float64(r.Before.Bytes))
 }
 
-// holder names a row.
+// holder formats the name of a row.
 func holder(dimension string, r diff.Row) string {
 	switch {
 	case r.Name == "" && dimension == "line":

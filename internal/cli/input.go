@@ -26,10 +26,10 @@ func (l limits) budget() budget.Limits {
 	return budget.Limits{MaxMemory: int64(l.MaxMemory), MaxWork: l.MaxWork}
 }
 
-// shown is the size of a file, in bytes, from which on a terminal shows how far it is read.
+// shown is the size in bytes from which a terminal shows the progress of reading a file.
 const shown = 10 << 20
 
-// open opens a FILE of the command line. name is for errors and results.
+// open opens a FILE of the command line. name is used in errors and results.
 func (e *env) open(file string) (name string, in io.ReadCloser, err error) {
 	if file == "-" {
 		collect(0)
@@ -51,7 +51,7 @@ func (e *env) open(file string) (name string, in io.ReadCloser, err error) {
 	return name, f, nil
 }
 
-// progress is a file that shows how far it was read.
+// progress is a file that shows how much of it was read.
 type progress struct {
 	*os.File
 	bar *progressbar.ProgressBar
@@ -68,8 +68,8 @@ func (p *progress) Close() error {
 	return p.File.Close()
 }
 
-// collect lets the garbage of reading a file of so many bytes be collected before the process needs
-// more memory than the file's budget, unless the environment variable GOMEMLIMIT is set.
+// collect makes the garbage collector free the garbage of reading a file of so many bytes before
+// the process exceeds the file's budget, unless the environment variable GOMEMLIMIT is set.
 func collect(bytes int64) {
 	const least, most = budget.Floor * 3 / 4, 768 << 20
 	if os.Getenv("GOMEMLIMIT") == "" {
@@ -78,7 +78,7 @@ func collect(bytes int64) {
 }
 
 // programs reads recordings one after the other, and yields the program of each device in them. It
-// reports files that can't be read.
+// reports files that cannot be read.
 func (e *env) programs(files []string, l limits) iter.Seq[*recording.Program] {
 	return func(yield func(*recording.Program) bool) {
 		for _, file := range files {

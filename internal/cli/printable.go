@@ -6,7 +6,8 @@ import (
 	"unicode"
 )
 
-// printable escapes what a terminal would not print: texts of files may be anything.
+// printable escapes characters that a terminal would interpret, because texts of files are
+// untrusted.
 func printable(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return text

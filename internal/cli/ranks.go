@@ -31,7 +31,7 @@ func (c *ranked) Validate() error {
 // onStdout reports whether the page goes to the standard output.
 func (c *ranked) onStdout() bool { return c.Output == "-" || output.IsStandard(c.Output) }
 
-// Run puts the ranks' profiles together.
+// Run merges the ranks' profiles.
 func (c *ranked) Run(e *env) error {
 	if err := output.Check(c.Output, c.Files...); err != nil {
 		return err

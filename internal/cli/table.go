@@ -6,8 +6,8 @@ import (
 	"text/tabwriter"
 )
 
-// table prints rows with tabs between their cells aligned, below a head; without rows it prints
-// nothing. The writer below it keeps errors.
+// table aligns rows of cells that are separated by tabs, below a head. Without rows it prints
+// nothing. Its writer keeps the first error.
 type table struct {
 	to   io.Writer
 	out  *tabwriter.Writer

@@ -51,7 +51,7 @@ func TestUsage(t *testing.T) {
 		`expected "<file>"`:             {"report"},
 		`missing "expandable_segments"`: {"whatif", "x", "-c"},
 		`Maybe`:                         {"whatif", "-c", "expandable_segments:Maybe", "x"},
-		`no size; want bytes`:           {"verify", "--max-memory", "much", "x"},
+		`not a size; want bytes`:        {"verify", "--max-memory", "much", "x"},
 		`max-work is -1`:                {"verify", "--max-work=-1", "x"},
 		`exclude each other`:            {"report", "-c", "", "--no-whatif", "x"},
 		`both go to`:                    {"ranks", "--json", "-o", "-", "x"},

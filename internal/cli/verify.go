@@ -18,24 +18,25 @@ type verify struct {
 
 func (*verify) example() string { return "cistern verify snapshot.pickle" }
 
-// verified is what --json prints of a verification.
+// verified is the JSON of a verification.
 type verified struct {
-	Trace             string   `json:"trace"`
-	Config            string   `json:"config"`
-	Allocs            int      `json:"allocs"`
-	AddressMismatches int      `json:"address_mismatches"`
-	CallMismatches    int      `json:"call_mismatches"`
-	StatMismatches    int      `json:"stat_mismatches"`
-	BlockMismatches   int      `json:"block_mismatches"`
-	PeakAllocated     int64    `json:"peak_allocated"`
-	PeakReserved      int64    `json:"peak_reserved"`
-	Retries           *int64   `json:"retries,omitempty"` // missing if unknown
-	OOMs              int64    `json:"ooms"`
-	NsPerOp           *float64 `json:"ns_per_op,omitempty"` // missing if the calls were not made again
-	First             string   `json:"first_mismatch,omitempty"`
-	Agree             int      `json:"agree,omitempty"` // entries before the first mismatch
-	Reason            string   `json:"reason,omitempty"`
-	Notes             []string `json:"notes,omitempty"`
+	Trace             string `json:"trace"`
+	Config            string `json:"config"`
+	Allocs            int    `json:"allocs"`
+	AddressMismatches int    `json:"address_mismatches"`
+	CallMismatches    int    `json:"call_mismatches"`
+	StatMismatches    int    `json:"stat_mismatches"`
+	BlockMismatches   int    `json:"block_mismatches"`
+	PeakAllocated     int64  `json:"peak_allocated"`
+	PeakReserved      int64  `json:"peak_reserved"`
+	Retries           *int64 `json:"retries,omitempty"` // missing if unknown
+	OOMs              int64  `json:"ooms"`
+	// missing if the calls were not repeated
+	NsPerOp *float64 `json:"ns_per_op,omitempty"`
+	First   string   `json:"first_mismatch,omitempty"`
+	Agree   int      `json:"agree,omitempty"` // entries before the first mismatch
+	Reason  string   `json:"reason,omitempty"`
+	Notes   []string `json:"notes,omitempty"`
 }
 
 // Run verifies each file.
@@ -70,7 +71,7 @@ func (c *verify) Run(e *env) error {
 	return nil
 }
 
-// remark is what the table has no column for.
+// remark returns the lines below the table, for results without a column.
 func remark(p *recording.Program, v *replay.Verification) (lines []string) {
 	for _, n := range v.Notes {
 		lines = append(lines, fmt.Sprintf("%s: %s", p.Name, n))
@@ -111,7 +112,7 @@ func (e *env) printJSON(v any) {
 	fmt.Fprintln(e.stdout, string(text))
 }
 
-// formatBytes is n as people read it.
+// formatBytes formats n for people.
 func formatBytes(n int64) string {
 	if n < 1<<20 {
 		return fmt.Sprintf("%d B", n)

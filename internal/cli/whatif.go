@@ -15,12 +15,12 @@ type whatIf struct {
 
 func (*whatIf) example() string { return "cistern whatif -c expandable_segments:True snapshot.pickle" }
 
-// Help names the options that PyTorch does not have.
+// Help lists the options that PyTorch does not have.
 func (*whatIf) Help() string {
 	return `A recorded memory limit holds unless the options have one; per_process_memory_fraction:1.0 lifts it. Options of memcache alone: memory_limit:BYTES, no_caching:True, exact:False, expandable_granule_mb:2, expandable_remap:True.`
 }
 
-// recorded is the value of --config for the options of the file itself.
+// recorded is the value of --config that stands for the file's own options.
 const recorded = "recorded"
 
 // Validate is called by kong.
@@ -33,7 +33,7 @@ func (c *whatIf) Validate() error {
 	return nil
 }
 
-// estimated is what --json prints of a replay under a configuration.
+// estimated is the JSON of a replay under a configuration.
 type estimated struct {
 	Trace         string   `json:"trace"`
 	Config        string   `json:"config"`
@@ -48,7 +48,7 @@ type estimated struct {
 	Notes         []string `json:"notes,omitempty"`
 }
 
-// Run tries the options on each file.
+// Run replays each file under the options.
 func (c *whatIf) Run(e *env) error {
 	table := newTable(e.stdout, "trace\tconfig\tpeak allocated\tpeak reserved\tratio\tdriver calls\tretries\tooms\tns/op")
 	var remarks []string
@@ -80,8 +80,8 @@ func (c *whatIf) Run(e *env) error {
 	return nil
 }
 
-// estimates replays a program under each set of options. advice compares the suggested ones, if no
-// option is given.
+// estimates replays a program under each set of options. If no option is given, advice compares the
+// suggested ones.
 func (c *whatIf) estimates(p *recording.Program, yield func(config string, e *replay.Estimate)) (advice string, err error) {
 	s, err := replay.NewScenario(p)
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *whatIf) estimates(p *recording.Program, yield func(config string, e *re
 	return replay.Advice(base, names, tried), nil
 }
 
-// label is an option string in a table.
+// label formats an option string for a table.
 func label(config string) string {
 	if config == "" {
 		return "default"

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// kind is what stands at a name.
+// kind is the kind of file at a name.
 type kind int
 
 const (
@@ -19,7 +19,8 @@ const (
 	standard      // a link to the standard output, such as /dev/stdout
 )
 
-// look returns what stands at a name, or why it can't be written. It opens no pipe, which may block.
+// look returns the kind of file at a name, or the reason why it cannot be written. It opens no
+// pipe, because that may block.
 func look(name string) (kind, os.FileInfo, error) {
 	info, err := os.Lstat(name)
 	if err != nil {
@@ -65,14 +66,15 @@ func IsStandard(name string) bool {
 	return kind == standard
 }
 
-// openSpecial opens what is written to as it is.
+// openSpecial opens a pipe or device, which is written without a temporary file.
 func openSpecial(name string, kind kind) (io.WriteCloser, error) {
-	if kind == standard { // a file opened anew would be written from its start
+	// opening the file again would write from its start
+	if kind == standard {
 		return stdout{}, nil
 	}
 	f, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {
-		return nil, err // and not an interface of a nil file
+		return nil, err // not an interface with a nil file
 	}
 	return f, nil
 }

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// Check returns an error if Write or Stream would fail for name, as far as that shows before there are
-// contents, or if name is one of the inputs, the files that the result is made from. The input "-" is
+// Check returns an error if name is one of the inputs, the files that the result is made from, or
+// if Write or Stream would fail for it, as far as that is known without contents. The input "-" is
 // the standard input. The names "" and "-" are not files, and pass.
 func Check(name string, inputs ...string) error {
 	if name == "" || name == "-" {
@@ -63,11 +63,11 @@ func sameAs(name string, file os.FileInfo) bool {
 	return err == nil && info.Mode().IsRegular() && os.SameFile(info, file)
 }
 
-// Write calls write for the contents of a file. The contents go to a new file of another name in the
-// same folder, which gets the name when it is complete and on the disk. So writers of one name don't
-// mix, and after an error the file of that name, if there is one, is what it was. The new file has the
-// permissions of the old one. A pipe or a character device is written to as it is. A program that is
-// killed leaves a file whose name begins with a dot.
+// Write calls write for the contents of a file. They go to a new file in the same folder, which is
+// renamed to name once it is complete and on disk. So concurrent writers of one name do not mix,
+// and after an error an existing file is unchanged. The new file has the permissions of the old
+// one. A pipe or a character device is written directly. A program that is killed leaves a file
+// whose name begins with a dot.
 func Write(name string, write func(io.Writer) error) error {
 	f, err := create(name)
 	if err != nil {
@@ -84,7 +84,7 @@ func Write(name string, write func(io.Writer) error) error {
 	return f.commit()
 }
 
-// file is an output that is not complete.
+// file is an incomplete output.
 type file interface {
 	io.Writer
 	commit() error
@@ -103,7 +103,7 @@ func create(name string) (file, error) {
 	return createPending(name)
 }
 
-// asItIs is a pipe or a device.
+// asItIs is a pipe or a device, which is written directly.
 type asItIs struct{ io.WriteCloser }
 
 func (f asItIs) commit() error  { return f.Close() }

@@ -11,7 +11,7 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// pending is a file beside the one that it is going to replace.
+// pending is a temporary file that will replace another one.
 type pending struct {
 	*renameio.PendingFile
 	folder string
@@ -25,7 +25,7 @@ func createPending(name string) (file, error) {
 
 func (p pending) commit() error {
 	err := p.CloseAtomicallyReplace()
-	_ = p.Cleanup() // which does nothing if that succeeded
+	_ = p.Cleanup() // a no-op after success
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (p pending) commit() error {
 
 func (p pending) discard() error { return p.Cleanup() }
 
-// syncFolder flushes the folder's names to the disk, where the file system and the permissions allow it.
+// syncFolder flushes the folder's entries to disk if the file system and the permissions allow it.
 func syncFolder(name string) error {
 	folder, err := os.Open(name)
 	if errors.Is(err, os.ErrPermission) {
@@ -44,7 +44,8 @@ func syncFolder(name string) error {
 		return err
 	}
 	if err = folder.Sync(); errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		err = nil // the new file is there, but this file system does not flush folders
+		// the new file exists, but this file system cannot flush folders
+		err = nil
 	}
 	return errors.Join(err, folder.Close())
 }

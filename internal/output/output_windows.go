@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// pending is a file beside the one that it is going to replace. Package renameio has none for Windows.
+// pending is a temporary file that will replace another one. Package renameio has none for Windows.
 type pending struct {
 	*os.File
 	name string

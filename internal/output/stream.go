@@ -7,10 +7,10 @@ import (
 	"os"
 )
 
-// Stream opens a file that is read while the program writes it, or after the program was killed. It
-// replaces a file of that name by a new one with the same permissions, so that the streams of two
-// programs don't mix, unless appends, which goes on with the file. A pipe or a character device is
-// written to as it is.
+// Stream opens a file that can be read while the program writes it, or after the program was
+// killed. It replaces an existing file by a new one with the same permissions, so that the streams
+// of two programs do not mix. With appends it appends to the existing file instead. A pipe or a
+// character device is written directly.
 func Stream(name string, appends bool) (io.WriteCloser, error) {
 	kind, old, err := look(name)
 	if err != nil {
@@ -35,12 +35,12 @@ func Stream(name string, appends bool) (io.WriteCloser, error) {
 	return stream{f}, nil
 }
 
-// stream is a regular file, which is on the disk when it is closed.
+// stream is a regular file that is flushed to disk when it is closed.
 type stream struct{ *os.File }
 
 func (s stream) Close() error { return errors.Join(s.Sync(), s.File.Close()) }
 
-// reopen opens a file to append to it, unless the name leads to another one by now.
+// reopen opens a file for appending, unless the name now belongs to another file.
 func reopen(name string, old os.FileInfo) (io.WriteCloser, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {

@@ -2,7 +2,8 @@ package peaks
 
 import "fmt"
 
-// Audit says which of the rules that peaks rest on is broken; see the package's comment. All shards are locked.
+// Audit returns an error that names the broken rule, if one of the package's rules does not hold.
+// All shards are locked.
 func (l *Ledger) Audit() error {
 	for i, peak := range l.peaks {
 		if err := l.audit(i, peak, func(s *Shard) int64 { return s.gauges[i].quota }); err != nil {

@@ -1,12 +1,12 @@
 package peaks
 
-// How a shard gets more quota than it has. A claim needs two locks at a time, and serves programs whose goroutines take
-// turns: the sum stays below the peak while each shard's use rises and falls. Only AddStopped, with all locks, raises a
-// peak, and a program whose steps repeat stops raising it.
+// A claim moves quota between two shards, with two locks. It serves programs whose goroutines take
+// turns: the sum stays below the peak while each shard's use rises and falls. Only AddStopped
+// raises a peak, with all shards locked, and a program whose steps repeat stops raising it.
 
-// claim is tryAdd with what the changes need out of the unused quotas of other shards, if that is enough. The
-// others' locks are only tried, so that their order does not matter; who is busy is passed over. It begins with who
-// could give the last time. s is locked.
+// claim is tryAdd with the missing quota taken from the unused quotas of other shards, if those
+// suffice. The other locks are only tried, so their order does not matter, and busy shards are
+// skipped. It starts with the shard that had quota the last time. s is locked.
 func (s *Shard) claim(changes []Change) bool {
 	shards := *s.ledger.shards.Load()
 	for i := range shards {
@@ -24,11 +24,11 @@ func (s *Shard) claim(changes []Change) bool {
 			return true
 		}
 	}
-	return false // what was taken stays here, which is as good a place as any
+	return false // quota that was taken stays here
 }
 
-// take moves unused quotas of o to s, as far as the changes need them, and half of what o does not use then: so s does
-// not come for each change, and o still has some. Both are locked.
+// take moves unused quotas of o to s, as far as the changes need them but at least half of them, so
+// that s does not claim for each change and o keeps some. Both are locked.
 func (s *Shard) take(o *Shard, changes []Change) {
 	for _, c := range changes {
 		mine, theirs := &s.gauges[c.Gauge], &o.gauges[c.Gauge]
@@ -39,7 +39,7 @@ func (s *Shard) take(o *Shard, changes []Change) {
 	}
 }
 
-// takeHalf is Take of half of what the other has beyond its use, if need is not more.
+// takeHalf calls Take if need exceeds the quota, for at least half of the other's unused quota.
 func takeHalf(quota *int64, need int64, other *int64, used int64) {
 	if need > *quota {
 		Take(quota, max(need, *quota+(*other-used)/2), other, used)
@@ -69,7 +69,7 @@ func (s *Shard) AddStopped(changes ...Change) bool {
 			}
 		}
 	}
-	s.tryAdd(changes) // it fits
+	s.tryAdd(changes) // it fits now
 	for _, f := range rose {
 		f()
 	}

@@ -11,14 +11,15 @@ import (
 // NoLimit is the limit of a gauge without one.
 const NoLimit = math.MaxInt64
 
-// Ledger has the peaks and limits of gauges, which are numbered from 0. Its shards have the counts. All methods may be
-// called from any goroutine that holds no shard.
+// Ledger has the peaks and limits of gauges, which are numbered from 0. Its shards have the counts.
+// All methods may be called from any goroutine that holds no shard.
 type Ledger struct {
-	limits   []int64
-	shards   atomic.Pointer[[]*Shard] // replaced with all shards locked; the first is rest
-	rest     *Shard                   // has what removed shards had
-	delayed  atomic.Int64             // Adds that have unlocked their shard to lock all
-	stopping sync.Mutex               // of who locks all shards
+	limits []int64
+	// replaced with all shards locked; the first is rest
+	shards   atomic.Pointer[[]*Shard]
+	rest     *Shard       // has the counts of removed shards
+	delayed  atomic.Int64 // Adds that have unlocked their shard to lock all
+	stopping sync.Mutex   // held while all shards are locked
 
 	// Guarded by the locks of all shards.
 	peaks   []int64
@@ -29,7 +30,8 @@ type Ledger struct {
 type Total struct {
 	// Current is its value now, Peak the largest one since the ledger was made or ResetPeaks.
 	Current, Peak int64
-	// Added is the sum of all that was added, and never falls: what was subtracted is Added - Current.
+	// Added is the sum of all additions, and never falls: the sum of all subtractions is Added -
+	// Current.
 	Added int64
 }
 
@@ -49,11 +51,11 @@ func (l *Ledger) newShard() *Shard {
 	return s
 }
 
-// apart are n values of which no other shard's are in the same cache line.
+// apart returns n values that share no cache line with those of another shard.
 func apart[T any](n int) []T { return make([]T, n, n+128/int(unsafe.Sizeof(*new(T)))) }
 
-// LockAll locks every shard, in an order that is the same for all who do. Until UnlockAll nothing changes but by
-// [Shard.AddStopped], and what is read is of one moment.
+// LockAll locks every shard, in the same order in every call. Until UnlockAll only
+// [Shard.AddStopped] changes anything, and all values that are read belong to one moment.
 func (l *Ledger) LockAll() {
 	l.stopping.Lock()
 	for _, s := range *l.shards.Load() {
@@ -73,11 +75,12 @@ func (l *Ledger) unlockAllBut(kept *Shard) {
 	l.stopping.Unlock()
 }
 
-// Delayed is how many Adds have left their shard's lock to lock all. What they add is not counted, and what their callers
-// hold may have been changed for it. All shards are locked.
+// Delayed returns the number of Adds that have released their shard's lock to lock all shards.
+// Their changes are not counted yet, although their callers may have changed what is counted. All
+// shards are locked.
 func (l *Ledger) Delayed() int64 { return l.delayed.Load() }
 
-// Total sums a gauge up. All shards are locked.
+// Total returns a gauge, summed over the shards. All shards are locked.
 func (l *Ledger) Total(gauge int) Total {
 	t := Total{Peak: l.peaks[gauge]}
 	for _, s := range *l.shards.Load() {
@@ -87,7 +90,7 @@ func (l *Ledger) Total(gauge int) Total {
 	return t
 }
 
-// ResetPeaks makes every peak the present value. Windows keep theirs. All shards are locked.
+// ResetPeaks sets every peak to the current value. Windows keep theirs. All shards are locked.
 func (l *Ledger) ResetPeaks() {
 	clear(l.peaks)
 	for _, s := range *l.shards.Load() {
@@ -99,7 +102,7 @@ func (l *Ledger) ResetPeaks() {
 	}
 }
 
-// Join adds a shard. It has no quota yet.
+// Join adds a shard, without quota.
 func (l *Ledger) Join() *Shard {
 	l.LockAll()
 	s := l.newShard()
@@ -110,7 +113,7 @@ func (l *Ledger) Join() *Shard {
 	return s
 }
 
-// Remove takes a shard out, which nobody uses any more. What it counts still counts.
+// Remove removes a shard that is no longer used. Its counts stay in the totals.
 func (l *Ledger) Remove(s *Shard) {
 	l.LockAll()
 	list := slices.DeleteFunc(slices.Clone(*l.shards.Load()), func(o *Shard) bool { return o == s })
@@ -128,7 +131,7 @@ func (l *Ledger) Remove(s *Shard) {
 		}
 	}
 	s.quotas = nil
-	s.removed = true // a reader of an older list finds nothing here
+	s.removed = true // a reader of an older list skips this shard
 	s.mu.Unlock()
 	l.UnlockAll()
 }

@@ -1,10 +1,10 @@
 package peaks
 
-// The arithmetic of quotas, apart from locks and from how shards keep their counts: a ledger whose gauges lie where every
-// operation finds them at once (memcache's) has these rules, too.
+// The arithmetic of quotas, independent of locks and of where shards keep their counts. memcache,
+// whose gauges are in its own shards, uses it too.
 
-// Take raises a quota towards need by what the other has beyond its use, and returns what is still missing. The shards of both
-// are locked.
+// Take raises a quota towards need by the unused quota of another shard, and returns the missing
+// amount. Both shards are locked.
 func Take(quota *int64, need int64, other *int64, used int64) (missing int64) {
 	if missing = need - *quota; missing <= 0 {
 		return 0
@@ -15,11 +15,13 @@ func Take(quota *int64, need int64, other *int64, used int64) (missing int64) {
 	return missing - n
 }
 
-// Cover makes one shard's quota enough for n more than it uses: with what the others don't use, in their order, and, if that
-// is less, by raising the peak, to exactly the sum of all uses with n. It reports whether the peak rose. of gives a shard's use
-// and its quota. All shards are locked.
+// Cover raises one shard's quota to n more than its use: by the unused quotas of the other shards,
+// in order, and, if these do not suffice, by raising the peak to exactly the sum of all uses plus
+// n. It reports whether the peak rose. of returns a shard's use and its quota. All shards are
+// locked.
 func Cover[S comparable](peak *int64, mine S, all []S, n int64, of func(S) (used int64, quota *int64)) (rose bool) {
-	// As long as another shard has unused quota the true sum is below the peak, and the peak must not rise.
+	// While another shard has unused quota, the true sum is below the peak, and the peak must not
+	// rise.
 	used, quota := of(mine)
 	need := used + n
 	missing := need - *quota

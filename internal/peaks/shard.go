@@ -2,27 +2,29 @@ package peaks
 
 import "sync"
 
-// Change is what an operation adds to a gauge; N may be negative.
+// Change adds N, which may be negative, to a gauge.
 type Change struct {
 	Gauge int
 	N     int64
 }
 
-// Shard is a part of a ledger with a lock of its own, which guards also what its user counts with it.
+// Shard is a part of a ledger with its own lock, which also guards what the caller counts.
 //
-// Whoever holds a shard must not wait for another one: Add and LockAll wait for shards in an order that this would break.
+// A caller that holds a shard must not wait for another one: Add and LockAll lock shards in an
+// order that this would violate.
 type Shard struct {
 	mu      sync.Mutex
 	removed bool
-	donor   int // index of the shard that had quota to spare the last time
+	donor   int // index of the last shard with unused quota
 	ledger  *Ledger
 	gauges  []gauge
 	quotas  [][]int64 // of the open windows, in the order of Ledger.windows
 
-	_ [64]byte // the next shard's lock is not in this one's last cache line
+	_ [64]byte // keeps the next shard's lock out of this one's last cache line
 }
 
-// gauge is a shard's part of a gauge. used may be negative: what is added in one shard may be subtracted in another.
+// gauge is a shard's part of a gauge. used may be negative, because an addition in one shard may be
+// subtracted in another.
 type gauge struct{ used, quota, added int64 }
 
 // Lock locks the shard.
@@ -32,13 +34,13 @@ func (s *Shard) Lock() {
 	}
 }
 
-// spins and spin are how often, and how long each time, a caller tries a busy shard again before it
-// sleeps: a few microseconds in all. Shards are held for tens of nanoseconds. A sync.Mutex looks
-// four times, at long intervals, and who sleeps takes longer to wake than that, while others come
-// for what it has.
+// spins is the number of attempts at a busy shard, and spin the pause between them, before a caller
+// sleeps: a few microseconds in all. Shards are held for tens of nanoseconds. A sync.Mutex tries
+// four times, at long intervals. A caller that sleeps takes longer to wake than that, while others
+// wait for the locks that it holds.
 const (
 	spins = 300
-	spin  = 50 // passes of an empty loop
+	spin  = 50 // iterations of an empty loop
 )
 
 func (s *Shard) lockBusy() {
@@ -52,16 +54,17 @@ func (s *Shard) lockBusy() {
 	s.mu.Lock()
 }
 
-// TryLock locks the shard if nobody has.
+// TryLock locks the shard if it is free.
 func (s *Shard) TryLock() bool { return s.mu.TryLock() }
 
-// Unlock unlocks it.
+// Unlock unlocks the shard.
 func (s *Shard) Unlock() { s.mu.Unlock() }
 
-// Add makes the changes, each of another gauge, all or none, as one: peaks see them together. It reports false if a gauge would exceed its limit
-// and it changes nothing then; a gauge without a limit never does. The shard is locked, before and after. In between it
-// may be unlocked, if the shard's quotas are not enough: so the caller takes out what it subtracts before, and puts in
-// what it adds after, and nobody finds there what is not counted.
+// Add makes all changes or none, each of a different gauge, at one moment: peaks see them together.
+// It reports false, and changes nothing, if a gauge would exceed its limit. The shard must be
+// locked, and is locked on return. If its quotas do not suffice, Add unlocks it in between. So the
+// caller removes what it subtracts before the call and inserts what it adds after it, and no other
+// goroutine finds there what is not counted.
 func (s *Shard) Add(changes ...Change) bool {
 	if s.tryAdd(changes) || s.claim(changes) {
 		return true
@@ -69,9 +72,9 @@ func (s *Shard) Add(changes ...Change) bool {
 	return s.addWithAll(changes)
 }
 
-// addWithAll is Add with all shards locked. s is locked, before and after.
+// addWithAll is Add with all shards locked. s is locked on entry and on return.
 func (s *Shard) addWithAll(changes []Change) bool {
-	// Another shard may be waiting for this one, so it is let go before all are locked.
+	// Another shard may be waiting for this one, so it is unlocked before all are locked.
 	s.ledger.delayed.Add(1)
 	s.mu.Unlock()
 	s.ledger.LockAll()
@@ -81,11 +84,12 @@ func (s *Shard) addWithAll(changes []Change) bool {
 	return ok
 }
 
-// tryAdd is Add within the shard's quotas. It is what most operations of a program pay: one pass, which is undone if
-// it was too much.
+// tryAdd is Add within the shard's quotas, which is all that most operations need: one pass, which
+// is undone if it exceeds a quota.
 func (s *Shard) tryAdd(changes []Change) bool {
 	gauges := s.gauges
-	beyond := int64(0) // its sign bit is set if one is: one branch in place of many
+	// its sign bit is set if any gauge exceeds its quota: one branch instead of many
+	beyond := int64(0)
 	for i := range changes {
 		g, n := &gauges[changes[i].Gauge], changes[i].N
 		g.used += n

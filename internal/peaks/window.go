@@ -2,7 +2,7 @@ package peaks
 
 import "slices"
 
-// Window has the peaks of the time since it was opened: of a step, or a scope. It sees the changes of all goroutines. An
+// Window has the peaks of all goroutines' changes since it was opened, for a step or a scope. An
 // open window costs each change a comparison for each gauge.
 type Window struct {
 	ledger *Ledger
@@ -10,8 +10,9 @@ type Window struct {
 	rose   func(gauge int)
 }
 
-// Open opens a window. If rose is not nil it is called each time that one of the window's peaks has risen, once for each gauge, after all changes of the Add that did
-// it, with all shards locked: so it may read the ledger, and must not lock or add.
+// Open opens a window. Unless rose is nil, it is called for each gauge whose peak in the window
+// rose, after all changes of the Add that raised it, with all shards locked. So rose may read the
+// ledger, but must not lock or add.
 func (l *Ledger) Open(rose func(gauge int)) *Window {
 	w := &Window{ledger: l, peaks: make([]int64, len(l.limits)), rose: rose}
 	l.LockAll()
@@ -28,8 +29,8 @@ func (l *Ledger) Open(rose func(gauge int)) *Window {
 	return w
 }
 
-// Peak is the peak of a gauge since the window was opened, until now or Close. All shards are locked, or the window is
-// closed.
+// Peak is the peak of a gauge since the window was opened, until now or Close. All shards are
+// locked, or the window is closed.
 func (w *Window) Peak(gauge int) int64 { return w.peaks[gauge] }
 
 // Close ends the window. A second Close does nothing.

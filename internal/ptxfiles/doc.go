@@ -3,7 +3,7 @@ package ptxfiles
 
 import "io/fs"
 
-// Tensor has the .ptx and .fatbin files of tensor/internal/ptx. It is nil unless the program is built
-// with the tag cuda or emulator, because these files take 14 MB of a program that has no use for
-// them. Tests of simulated GPUs set it to the folder.
+// Tensor has the .ptx and .fatbin files of tensor/internal/ptx. It is nil unless the program is
+// built with the tag cuda or emulator, because these files add 14 MB to a program. Tests of
+// simulated GPUs set it to the folder.
 var Tensor fs.FS
