@@ -8,16 +8,16 @@ import (
 	"github.com/nlpodyssey/gopickle/types"
 )
 
-// What a snapshot of PyTorch says of its entries beyond what a replay needs. It is for people to read: what has another
-// type than PyTorch's is left out.
+// Details of the entries of PyTorch's snapshots, which a replay does not need. They are for people:
+// a value of another type than PyTorch's is skipped.
 
-// namedDetail is what a text of user_metadata says.
+// namedDetail is a parsed user_metadata text.
 type namedDetail struct {
 	label int32
 	step  int64
 }
 
-// detail reads that of an entry.
+// detail returns the details of an entry.
 func (s *snapshotReader) detail(d *types.Dict) detail {
 	e := detail{label: -1}
 	if at, err := intField(d, "time_us", ""); err == nil {
@@ -33,7 +33,8 @@ func (s *snapshotReader) detail(d *types.Dict) detail {
 					s.names = make(map[string]namedDetail)
 				}
 				s.names[text] = n
-				_ = s.budget.Memory(2*int64(len(text)) + int64(container)) // the next opcode finds an excess
+				// the next opcode reports an excess
+				_ = s.budget.Memory(2*int64(len(text)) + int64(container))
 			}
 			e.label, e.step = n.label, n.step
 		}
@@ -42,8 +43,9 @@ func (s *snapshotReader) detail(d *types.Dict) detail {
 	return e
 }
 
-// stack is that of an entry or a block; -1: none. PyTorch makes each frame once, and a list of them for each entry, which is
-// emptied. What is left says which stack it was, as other entries may have the same list.
+// stack returns the number of the stack of an entry or a block, or -1. PyTorch shares the dict of a
+// frame, but makes a list of frames for each entry. That list is emptied; its remainder has the
+// stack's number, because other entries may share the list.
 func (s *snapshotReader) stack(d *types.Dict) int32 {
 	v, _ := field(d, "frames")
 	list, ok := v.(*types.List)
@@ -95,7 +97,7 @@ func frameOf(d *types.Dict) (f Frame) {
 	return f
 }
 
-// another is a collector of entries with the same tables; nil of a nil one.
+// another returns a collector of other entries with the same tables, or nil for a nil one.
 func (c *collector) another() *collector {
 	if c == nil {
 		return nil
@@ -103,7 +105,8 @@ func (c *collector) another() *collector {
 	return &collector{Details: Details{LabelTable: c.LabelTable, StackTable: c.StackTable, Frames: c.Frames}}
 }
 
-// part is the details of the entries from one to another, with the tables of all; nil of a nil collector.
+// part returns the details of the entries in [from, to), with all tables, or nil for a nil
+// collector.
 func (c *collector) part(from, to int) *Details {
 	if c == nil {
 		return nil
@@ -114,7 +117,7 @@ func (c *collector) part(from, to int) *Details {
 	return d
 }
 
-// sublist is list[from:to], to which nothing can be appended; nil of nil.
+// sublist returns list[from:to] without spare capacity, or nil for a nil list.
 func sublist[T any](list []T, from, to int) []T {
 	if list == nil {
 		return nil
@@ -140,7 +143,7 @@ func (c *collector) at(i int) detail {
 	return d
 }
 
-// fromFirst makes the times count from the earliest.
+// fromFirst makes times relative to the earliest one.
 func (d *Details) fromFirst() {
 	if d == nil || len(d.Times) == 0 {
 		return
@@ -167,8 +170,8 @@ func (s *snapshotReader) addBlocks(rec *Recording, blocks types.List) {
 	rec.Details.Frames, rec.Details.StackTable = s.tables.Frames, s.tables.StackTable
 }
 
-// addAnnotations makes marks of torch.profiler.record_function's, which come as pairs START and END with a name. An END ends
-// the last mark of its name that is open.
+// addAnnotations makes marks of the pairs START and END of torch.profiler.record_function, which
+// have a name. An END ends the last open mark of its name.
 func (s *snapshotReader) addAnnotations(top *types.Dict, byDevice map[int64]*Recording) error {
 	list, err := listField(top, "external_annotations", "external_annotations")
 	if err != nil {
@@ -206,7 +209,7 @@ func (s *snapshotReader) addAnnotations(top *types.Dict, byDevice map[int64]*Rec
 	return nil
 }
 
-// annotation is what an END has in common with its START.
+// annotation is the part that an END shares with its START.
 type annotation struct {
 	device int64
 	name   string

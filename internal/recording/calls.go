@@ -7,64 +7,70 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Recordings of PyTorch with private pools tell the calls around the allocator's own entries: who allocates from which pool,
-// when memory was to be given back, which streams were recorded. So none of that has to be guessed. What no entry says is the pool of
-// a request. It follows from the contexts:
+// Recordings of PyTorch with private pools contain the calls around the allocator's own entries:
+// the pool that a context enters, the point at which memory was to be returned, the recorded
+// streams. So none of these is guessed. Only the pool of a request is not recorded. It follows from
+// the contexts:
 //
-//   - the newest context that takes the request's stream decides; if none does it is the default pool;
-//   - use_mem_pool takes every stream (of its thread: threads can't be told apart), a capture its own stream and those that fork from
-//     it. Which do is not recorded: all are taken to, unless the request was served from the default pool's memory;
-//   - capture_begin first allocates the state of the random generator, two blocks of 8 bytes, before the pool is in place, if no
-//     earlier capture has left one.
+//   - The newest context that takes the request's stream decides. Without one it is the default
+//     pool.
+//   - use_mem_pool takes every stream (of its thread, but threads are not recorded). A capture
+//     takes its own stream and those that fork from it. The forked streams are not recorded either:
+//     all streams count, unless memory of the default pool served the request.
+//   - capture_begin first allocates the state of the random generator, two blocks of 8 bytes,
+//     before the pool is active, unless an earlier capture has left a state.
 
-// context is a pool that is entered.
+// context is an entered pool.
 type context struct {
 	pool    uint64
 	capture bool
 	stream  uint64 // of a capture
 }
 
-// takes reports whether the context decides about a request; from is the pool whose memory served it, if that is known.
+// takes reports whether the context decides about a request. from is the pool whose memory served
+// it, if known.
 func (c *context) takes(stream, from uint64, known bool) bool {
 	return !c.capture || c.stream == stream || !known || from != 0
 }
 
-// poolRange is memory of a pool: the addresses from up to to.
+// poolRange is the memory of a pool at the addresses in [from, to).
 type poolRange struct {
 	from, to device.Ptr
 	pool     uint64
 }
 
-// recordedOn are the streams that were recorded on a hand-out, and those that were while a pool was entered. The free is deferred if
-// that happens then, until a request or empty_cache outside: it waits for the former without the latter.
+// recordedOn has the streams that were recorded on a hand-out, and those recorded while a pool was
+// entered. A free in that time is deferred until a request or empty_cache outside of the pool. It
+// then waits for the former, but not for the latter.
 type recordedOn struct {
 	streams, inside []uint64
 	deferred        bool
 }
 
-// forgotten reports whether a deferred free waits for nothing.
+// forgotten reports whether a deferred free waits for no stream.
 func (r *recordedOn) forgotten() bool {
 	return r != nil && r.deferred && !slices.ContainsFunc(r.streams, func(s uint64) bool { return !slices.Contains(r.inside, s) })
 }
 
-// callBuilder is what a builder knows of a recording with calls.
+// callBuilder is a builder's state for a recording with calls.
 type callBuilder struct {
 	contexts []context
 	memory   []poolRange           // in order
-	uses     map[uint64]int        // how many use a pool; 0: it was released
-	recorded map[int32]*recordedOn // by hand-out: the streams that were recorded on it
+	uses     map[uint64]int        // users of each pool; 0: it was released
+	recorded map[int32]*recordedOn // by hand-out
 	homes    map[int32]uint64
 	states   [2]struct { // of the random generator
 		at    device.Ptr
 		block int32
 	}
-	begins int // a capture that allocates them, by entry; -1: none
-	begun  int // how many of them it has
+	begins int // entry of a capture that allocates them; -1: none
+	begun  int // number of them that it has
 
-	grown map[int32]uint64 // of a recording without calls: the private pool of what an entry got from the driver
+	// the private pool of each entry's driver memory, in a recording without calls
+	grown map[int32]uint64
 }
 
-// call takes in entry i, which is a call.
+// call handles entry i, which is a call.
 func (b *builder) call(i int) error {
 	e := &b.p.Entries[i]
 	s := Step{Kind: StepCall, Block: -1, Entry: int32(i), From: int32(i), To: int32(i), Completed: -1}
@@ -74,7 +80,7 @@ func (b *builder) call(i int) error {
 		}
 		h, ok := b.live[e.Addr]
 		if !ok || h.freed || h.stream == e.Stream {
-			return nil // nothing comes of it
+			return nil // it has no effect
 		}
 		r := b.recorded[h.block]
 		if r == nil {
@@ -107,7 +113,7 @@ func (b *builder) call(i int) error {
 	return b.poolCall(i, s)
 }
 
-// poolCall takes in a call of entry i that concerns a pool.
+// poolCall handles a call about a pool, which entry i is.
 func (b *builder) poolCall(i int, s Step) error {
 	e := &b.p.Entries[i]
 	n := b.uses[s.Pool]
@@ -136,7 +142,7 @@ func (b *builder) poolCall(i int, s Step) error {
 		b.contexts = slices.Delete(b.contexts, k, k+1)
 	case PoolRelease:
 		if n == 0 {
-			return fmt.Errorf("%v: nobody uses it", e)
+			return fmt.Errorf("%v: the pool has no user", e)
 		}
 		s.Edge = n == 1
 		b.uses[s.Pool] = n - 1
@@ -145,8 +151,8 @@ func (b *builder) poolCall(i int, s Step) error {
 	return nil
 }
 
-// makesStates reports whether the capture that begins at entry i allocates the state of the random generator: none is left,
-// and the next two calls are its allocations.
+// makesStates reports whether the capture that begins at entry i allocates the state of the random
+// generator: no state is left, and the next two calls are its allocations.
 func (b *builder) makesStates(i int) bool {
 	left := 0
 	for _, s := range b.states {
@@ -172,7 +178,7 @@ func (b *builder) makesStates(i int) bool {
 	return false
 }
 
-// route finds the pool of the request of entry i, and takes in what happened inside of it.
+// route returns the pool of the request of entry i, and handles the entries inside of it.
 func (b *builder) route(i int, block int32) (pool uint64, err error) {
 	e := &b.p.Entries[i]
 	if err := b.p.Budget.Scan(4 * len(b.contexts)); err != nil {
@@ -201,7 +207,7 @@ func (b *builder) route(i int, block int32) (pool uint64, err error) {
 	return pool, nil
 }
 
-// beginCapture takes in that a state of the random generator was allocated, as the hand-out block.
+// beginCapture handles the allocation of a state of the random generator as the hand-out block.
 func (b *builder) beginCapture(at device.Ptr, block int32) error {
 	if b.begins < 0 {
 		return nil
@@ -215,7 +221,7 @@ func (b *builder) beginCapture(at device.Ptr, block int32) error {
 	return b.poolCall(i, Step{Kind: StepCall, Pool: uint64(b.p.Entries[i].Addr), Block: -1, Entry: int32(i), From: int32(i), To: int32(i), Completed: -1})
 }
 
-// setPool makes memory a pool's.
+// setPool assigns memory to a pool.
 func (b *builder) setPool(r poolRange) error {
 	lo, hi := b.rangeAt(r.from), b.rangeAt(r.to)
 	parts := make([]poolRange, 0, 3)
@@ -232,7 +238,7 @@ func (b *builder) setPool(r poolRange) error {
 	return b.p.Budget.Move(bytes * int64(len(b.memory)-lo))
 }
 
-// rangeAt is the index of the first range that ends behind an address.
+// rangeAt returns the index of the first range that ends after an address.
 func (b *builder) rangeAt(at device.Ptr) int {
 	i, _ := slices.BinarySearchFunc(b.memory, at, func(r poolRange, at device.Ptr) int {
 		if r.to <= at {
@@ -243,7 +249,7 @@ func (b *builder) rangeAt(at device.Ptr) int {
 	return i
 }
 
-// poolAt is the pool whose memory is at an address.
+// poolAt returns the pool whose memory has an address.
 func (b *builder) poolAt(at device.Ptr) (pool uint64, ok bool) {
 	if i := b.rangeAt(at); i < len(b.memory) && b.memory[i].from <= at {
 		return b.memory[i].pool, true
@@ -251,12 +257,13 @@ func (b *builder) poolAt(at device.Ptr) (pool uint64, ok bool) {
 	return 0, false
 }
 
-// emptyCall takes in a call of empty_cache, which entry i is. What follows happened in it, but what a request after it did.
+// emptyCall handles a call of empty_cache, which entry i is. The entries after it happened inside
+// of it, except those of the next request.
 func (b *builder) emptyCall(i int, s Step) error {
 	b.empty(i)
 	b.inside = i + 1
 	if s.Pool != 0 && b.uses[s.Pool] > 0 {
-		return nil // a pool that is used keeps its memory
+		return nil // a pool in use keeps its memory
 	}
 	end := i + 1
 	for end < len(b.p.Entries) && (b.p.Entries[end].Action == FreeCompleted || b.p.Entries[end].Action.Driver()) {
@@ -275,7 +282,8 @@ func (b *builder) emptyCall(i int, s Step) error {
 	return nil
 }
 
-// empties reports whether an entry can have happened in an empty_cache of a pool, or of all, if it is 0.
+// empties reports whether an entry can belong to an empty_cache of a pool, or of all pools if pool
+// is 0.
 func (b *builder) empties(e *Entry, pool uint64) bool {
 	entered := len(b.contexts) > 0
 	switch {

@@ -9,7 +9,7 @@ import (
 )
 
 // A private pool that was deleted during the recording is recognised by its last entries: they
-// release its segments only, whereas empty_cache and a request without memory release every free
+// release only its segments, whereas empty_cache and a request without memory release every free
 // segment of the default pool.
 
 // deletedPool returns the number of a new private pool if the releases up to entry i must be the
@@ -19,7 +19,8 @@ func (r *rewinder) deletedPool(rec *Recording, i int) (uint64, error) {
 	if next >= 0 && rec.Entries[i].Action == SegmentUnmap {
 		switch rec.Entries[i+1+next].Action {
 		case SegmentAlloc, SegmentMap, OOM:
-			return 0, nil // a request that found no memory: what it had mapped before it failed stays
+			// a request without memory, which keeps what it had mapped before it failed
+			return 0, nil
 		}
 	}
 	if !r.poolless {
@@ -29,7 +30,8 @@ func (r *rewinder) deletedPool(rec *Recording, i int) (uint64, error) {
 		return 0, err
 	}
 	if !slices.ContainsFunc(r.memory, r.unused) {
-		if err := r.budget.Work(int64(15*len(r.live) + 4*len(r.memory))); err != nil { // they are sorted
+		// they are sorted
+		if err := r.budget.Work(int64(15*len(r.live) + 4*len(r.memory))); err != nil {
 			return 0, err
 		}
 		if !slices.ContainsFunc(r.memory, r.wholeGranules()) {
@@ -39,7 +41,7 @@ func (r *rewinder) deletedPool(rec *Recording, i int) (uint64, error) {
 	return r.newPool(rec), nil
 }
 
-// newPool adds a private pool with an ID that no other has, and returns its number.
+// newPool adds a private pool with a new ID and returns its number.
 func (r *rewinder) newPool(rec *Recording) uint64 {
 	if r.pools == nil {
 		r.pools, r.ids = make(map[uint64][2]uint64), make(map[[2]uint64]bool)
@@ -74,7 +76,8 @@ func (rec *Recording) releasesPart() bool {
 	return rec.Conf != "" && rec.Conf != "expandable_segments:True"
 }
 
-// unused reports whether a segment of the default pool has no block, so that empty_cache would release it.
+// unused reports whether a segment of the default pool has no block, so that empty_cache would
+// release it.
 func (r *rewinder) unused(s Segment) bool {
 	return s.Pool == 0 && !s.Mapped && r.used[s.Address] == 0
 }
@@ -82,7 +85,7 @@ func (r *rewinder) unused(s Segment) bool {
 // wholeGranules returns a function that reports whether a mapped part of the default pool has a
 // free granule, which empty_cache would release.
 func (r *rewinder) wholeGranules() func(Segment) bool {
-	var blocks []earlier // made for the first
+	var blocks []earlier // made before the first use
 	return func(s Segment) bool {
 		if s.Pool != 0 || !s.Mapped {
 			return false
@@ -94,10 +97,11 @@ func (r *rewinder) wholeGranules() func(Segment) bool {
 			}
 			slices.SortFunc(blocks, byAddress)
 		}
-		at := s.Address // of what may be free
+		at := s.Address // start of the range that may be free
 		first, _ := slices.BinarySearchFunc(blocks, earlier{Block: Block{Address: s.Address}}, byAddress)
 		if first > 0 {
-			at = max(at, blocks[first-1].end()) // a block may span parts that were mapped one after the other
+			// a block may span parts that were mapped separately
+			at = max(at, blocks[first-1].end())
 		}
 		for _, b := range blocks[first:] {
 			if b.Address >= s.end() {
@@ -112,7 +116,7 @@ func (r *rewinder) wholeGranules() func(Segment) bool {
 	}
 }
 
-// end is the address after the block, of which the request is known at least.
+// end returns the address after the block, or after its request if only that is known.
 func (b *Block) end() device.Ptr {
 	return b.Address + device.Ptr((max(b.Size, b.Requested)+sizes.MinBlock-1)/sizes.MinBlock*sizes.MinBlock)
 }

@@ -7,68 +7,71 @@ import (
 	"time"
 )
 
-// Details are what a recording tells that a replay does not need: when, what for and by whom. They are read if
-// [Options].Details asks for them. A recording of millions of entries keeps 24 to 32 bytes for each: names, stacks and
-// frames are in tables, and entries have their indices.
+// Details are the data of a recording that a replay does not need: times, labels, stacks, steps.
+// They are read if [Options].Details is set. A recording of millions of entries keeps 24 to 32
+// bytes for each, because names, stacks and frames are in tables to which entries refer by index.
 type Details struct {
-	// Start is when the recording began; zero: unknown.
+	// Start is the start of the recording; zero: unknown.
 	Start time.Time
-	// Times are when the entries happened, in microseconds since Start; nil: unknown. They need not ascend: goroutines
-	// take the time before they take their turn.
+	// Times are the entries' times in microseconds since Start; nil: unknown. They need not ascend,
+	// because goroutines take the time before they take the lock.
 	Times []int64
-	// Labels and Stacks are of each entry, in LabelTable and StackTable; -1: none. An entry about a block that was
-	// allocated before has no label: the block's is at its alloc. Nil: no entry has one.
+	// Labels and Stacks are indices of LabelTable and StackTable for each entry; -1: none. Only the
+	// alloc of a block has its label. Nil: no entry has one.
 	Labels, Stacks []int32
-	// Steps are the training steps that allocations belong to; 0: none. Nil: none at all.
+	// Steps are the training steps of the allocations; 0: none. Nil: no allocation has one.
 	Steps []int64
-	// Serials are the numbers of hand-outs, as spans and errors have them, at each alloc; 0: unknown. Nil: none at all.
+	// Serials are the serial numbers of hand-outs at each alloc, as in spans and errors; 0:
+	// unknown. Nil: all are unknown.
 	Serials []uint64
 
 	LabelTable []Label
 	StackTable [][]int32 // of frames, the innermost first
 	Frames     []Frame
 
-	// Final are of the blocks in Recording.Segments, one segment after the other; nil: unknown.
+	// Final has the details of the blocks in Recording.Segments, one segment after the other; nil:
+	// unknown.
 	Final []BlockDetail
-	// Marks are parts of the program, in the order in which they began.
+	// Marks are parts of the program, ordered by their begin.
 	Marks []Mark
 }
 
-// Label is what memory is for.
+// Label describes the purpose of memory.
 type Label struct {
 	Module   string // names joined by dots
-	Category string // as memcache.Category says it; "": unknown
-	Tags     string // lines "key=value", or what PyTorch's user_metadata says
+	Category string // as memcache.Category's String; "": unknown
+	Tags     string // lines "key=value", or the text of PyTorch's user_metadata
 }
 
-// Frame is a place in the program.
+// Frame is a source line of the program.
 type Frame struct {
 	Function string
 	File     string
 	Line     int
 }
 
-// BlockDetail is of a block at the end; -1: none.
+// BlockDetail has the details of a block at the end; -1: none.
 type BlockDetail struct {
 	Label, Stack int32
 	Step         int64
 	Serial       uint64
 }
 
-// Mark is a part of the program: a step, or whatever was marked. Times are microseconds since Details.Start.
+// Mark is a part of the program: a step, or a part that the program marked. Times are microseconds
+// since Details.Start.
 type Mark struct {
-	Name string // of a step, "step"
+	Name string // "step" for a step
 	Step int64  // 0: none
-	// Start and End are when, From and To the entries that happened in it. End and To are -1 if it was not over when the
-	// recording ended.
+	// Start and End are times, From and To the range of entries. End and To are -1 if the part had
+	// not ended when the recording did.
 	Start, End int64
 	From, To   int
 }
 
-// StepMark is the name of a mark that is a training step.
+// StepMark is the name of the mark of a training step.
 const StepMark = "step"
 
-// detail is what the details of one entry are.
+// detail has the details of one entry.
 type detail struct {
 	time         int64
 	label, stack int32
@@ -93,7 +96,7 @@ func newCollector(o Options) *collector {
 	return &collector{labels: make(map[Label]int32), frames: make(map[Frame]int32), stacks: make(map[string]int32)}
 }
 
-// add appends what the next entry's details are.
+// add appends the details of the next entry.
 func (c *collector) add(d detail) {
 	if c == nil {
 		return
@@ -106,7 +109,7 @@ func (c *collector) add(d detail) {
 	c.n++
 }
 
-// put appends v to a list, which is nil as long as its n values are all none.
+// put appends v to a list, which is nil while its n values are all none.
 func put[T comparable](list []T, n int, v, none T) []T {
 	if list == nil && v == none {
 		return nil
@@ -117,7 +120,7 @@ func put[T comparable](list []T, n int, v, none T) []T {
 	return append(list, v)
 }
 
-// label is the number of a label; -1 of the empty one.
+// label returns the number of a label, or -1 for the empty one.
 func (c *collector) label(l Label) int32 {
 	if l == (Label{}) {
 		return -1
@@ -125,10 +128,10 @@ func (c *collector) label(l Label) int32 {
 	return numberOf(c.labels, &c.LabelTable, l)
 }
 
-// frame is the number of a frame.
+// frame returns the number of a frame.
 func (c *collector) frame(f Frame) int32 { return numberOf(c.frames, &c.Frames, f) }
 
-// numberOf is the number of v in a table, which has it by now.
+// numberOf returns the number of v in a table, and adds v if it is new.
 func numberOf[T comparable](known map[T]int32, table *[]T, v T) int32 {
 	i, ok := known[v]
 	if !ok {
@@ -139,7 +142,8 @@ func numberOf[T comparable](known map[T]int32, table *[]T, v T) int32 {
 	return i
 }
 
-// stack is the number of a stack; -1 of the empty one. added says that there was none like it.
+// stack returns the number of a stack, or -1 for the empty one. added reports whether the stack is
+// new.
 func (c *collector) stack(frames []int32) (i int32, added bool) {
 	if len(frames) == 0 {
 		return -1, false
@@ -157,7 +161,7 @@ func (c *collector) stack(frames []int32) (i int32, added bool) {
 	return i, !ok
 }
 
-// finish returns what was collected; nil if nothing was to be.
+// finish returns the collected details, or nil for a nil collector.
 func (c *collector) finish() *Details {
 	if c == nil {
 		return nil
@@ -165,8 +169,8 @@ func (c *collector) finish() *Details {
 	return &c.Details
 }
 
-// parseLabel reads a label out of PyTorch's user_metadata: lines "module=...", "category=..." and "step=...", as our
-// own snapshots have them; all other text is tags.
+// parseLabel parses PyTorch's user_metadata: lines "module=...", "category=..." and "step=...", as
+// in our own snapshots. All other text is tags.
 func parseLabel(text string) (l Label, step int64) {
 	if !strings.Contains(text, "=") {
 		return Label{Tags: text}, 0

@@ -16,16 +16,15 @@ import (
 	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-// A snapshot written as JSON is decoded to the same values as its pickle, except that tuples are
-// lists.
+// A snapshot in JSON is decoded to the same values as its pickle, except that tuples are lists.
 
-// onlyLines and onlyDumps are the top-level keys that only one of the two JSON forms has.
+// onlyLines and onlyDumps are the top-level keys that exist in only one of the two JSON forms.
 var (
 	onlyLines = map[string]bool{"format": true, "torch": true, "conf": true, "total_memory": true, "limit": true, "stats": true, "pools": true}
 	onlyDumps = map[string]bool{"device_traces": true, "allocator_settings": true, "external_annotations": true, "host_traces": true}
 )
 
-// peeked is the number of bytes that isDump looks at.
+// peeked is the number of bytes that isDump inspects.
 const peeked = 64 << 10
 
 // firstBlock is the first block of a segment: a list of values in JSON lines, and a dict in a dump.
@@ -36,9 +35,9 @@ func isDump(in *bufio.Reader) bool {
 	start, _ := in.Peek(peeked)
 	d := json.NewDecoder(bytes.NewReader(start))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return t == json.Delim('[') // what memory_snapshot returns
+		return t == json.Delim('[') // the form of memory_snapshot
 	}
-	seen := false // the segments
+	seen := false // whether segments were seen
 	for d.More() {
 		t, err := d.Token()
 		key, _ := t.(string)
@@ -75,21 +74,21 @@ func readDump(in *bufio.Reader, o Options, b *budget.Budget) ([]*Recording, erro
 		}
 		return nil, fmt.Errorf("the JSON at byte %d: %w", d.json.InputOffset(), err)
 	}
-	if l, ok := value.(*types.List); ok { // what memory_snapshot returns
+	if l, ok := value.(*types.List); ok { // the form of memory_snapshot
 		value = &types.Dict{{Key: "segments", Value: l}}
 	}
 	return s.recordings(value)
 }
 
-// dumpReader decodes JSON values. Entries are shrunk as soon as they are read, as those of a
-// pickle.
+// dumpReader decodes JSON values. Like those of a pickle, entries are shrunk as soon as they are
+// read.
 type dumpReader struct {
 	*snapshotReader
 	json   *json.Decoder
 	source *tokenSource
 }
 
-// tokenSource bounds the bytes of one token, which a decoder holds in memory.
+// tokenSource bounds the bytes of one token, because a decoder holds it in memory.
 type tokenSource struct {
 	io.Reader
 	since int // bytes since the last token
@@ -175,7 +174,7 @@ func (d *dumpReader) dict(depth int) (any, error) {
 	return d.shrink(m)
 }
 
-// number is an int, a big.Int or a float64, as a pickle has them.
+// number returns an int, a big.Int or a float64, as a pickle does.
 func number(n json.Number) any {
 	if v, err := strconv.Atoi(string(n)); err == nil {
 		return v

@@ -10,24 +10,24 @@ import (
 // Options are the options of [Read].
 type Options struct {
 	budget.Limits
-	// Details asks for times, labels and stacks, too.
+	// Details requests times, labels and stacks, too.
 	Details bool
 }
 
-// Bounds of what a recording may contain. No program writes more.
+// Bounds of a recording's contents. No program writes more.
 const (
 	maxDepth   = 64            // of nested values
 	maxString  = 1 << 20       // bytes of a string
 	maxDigits  = 64            // of a number in JSON
 	maxNotes   = 10            // of one kind
-	maxName    = 4 << 10       // bytes of a function, a file or the like
+	maxName    = 4 << 10       // bytes of a function or file name
 	maxLine    = 4 << 10       // bytes of an entry in JSON lines
 	maxKeys    = 512           // of a dict in a pickle: each new one is compared with all others
 	maxEntries = math.MaxInt32 // steps number entries with 32 bits
 )
 
-// What is charged for the values of a file, in bytes of memory: about twice their size, because lists
-// grow by copying.
+// The memory charged for the values of a file, in bytes: about twice their size, because lists grow
+// by copying.
 const (
 	entryMemory      = 165
 	detailMemory     = 60
@@ -36,11 +36,11 @@ const (
 	fieldMemory      = 64  // of an object
 	definitionMemory = 200 // and of a mark
 	stepMemory       = 60  // of a program
-	liveMemory       = 150 // of a block while a program is made
+	liveMemory       = 150 // of a live block while a program is made
 )
 
-// entryWork is the work of an entry on its way from the file into a program, in units of package budget,
-// beside the reading of its bytes.
+// entryWork is the work of turning an entry of the file into one of a program, in units of package
+// budget, beside the reading of its bytes.
 const entryWork = 15
 
 // lineWork is the work of decoding a line of JSON, beside its bytes.
@@ -49,7 +49,8 @@ const lineWork = 100
 // tokenWork is the work of a token of JSON, beside its bytes.
 const tokenWork = 15
 
-// What a recording costs beside its entries: a file may have one for each of very many devices.
+// The cost of a recording beside its entries. A file may have a recording for each of very many
+// devices.
 const (
 	recordingMemory = 2000
 	recordingWork   = 2000

@@ -8,15 +8,15 @@ import (
 	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-// lineReader reads lines, and charges them and what they are decoded to.
+// lineReader reads lines, and charges for them and their decoded values.
 type lineReader struct {
 	in     *bufio.Reader
 	budget *budget.Budget
-	held   int64 // bytes charged for the line before
+	held   int64 // bytes charged for the previous line
 }
 
-// line returns the next line without its end. The last one comes with io.EOF, if nothing ends it. It is
-// valid until the next call. A line that begins with a brace may be long.
+// line returns the next line without its end, valid until the next call. An unterminated last line
+// comes with io.EOF. A line that begins with a brace may be long.
 func (r *lineReader) line() ([]byte, error) {
 	_ = r.budget.Memory(-r.held)
 	r.held = 0
@@ -29,7 +29,7 @@ func (r *lineReader) line() ([]byte, error) {
 		case line == nil && len(part) > 0 && part[0] != '{' && len(part) > maxLine:
 			return nil, errTooMuch("bytes in an entry", maxLine)
 		}
-		cost := 3*int64(len(part)) + decoded(part) // a slice that grows is there twice
+		cost := 3*int64(len(part)) + decoded(part) // a growing slice exists twice
 		r.held += cost
 		if err := r.budget.Memory(cost); err != nil {
 			return nil, err
@@ -41,8 +41,8 @@ func (r *lineReader) line() ([]byte, error) {
 	}
 }
 
-// decoded is the most memory that a part of a long line needs when it is decoded, in bytes: each brace
-// may begin a segment, each bracket a block, and each colon ends a key.
+// decoded returns the most memory that a part of a long line needs when decoded, in bytes: each
+// brace may begin a segment, each bracket a block, and each colon ends a key.
 func decoded(part []byte) int64 {
 	return segmentMemory*int64(bytes.Count(part, []byte{'{'})) + blockMemory*int64(bytes.Count(part, []byte{'['})) +
 		fieldMemory*int64(bytes.Count(part, []byte{':'}))

@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-// header is the first line. What else it has is not needed.
+// header is the first line. Its other keys are not needed.
 type header struct {
 	Format      string           `json:"format"` // of our own recordings
 	Start       int64            `json:"start"`
@@ -75,7 +75,7 @@ func readLines(in *lineReader, o Options) (*Recording, error) {
 	if rec.Own {
 		return rec, readOwn(in, rec, o)
 	}
-	rec.Details = newCollector(o).finish() // there are none
+	rec.Details = newCollector(o).finish() // sets Details, which are empty
 	for n := 2; ; n++ {
 		line, err := in.line()
 		if errors.Is(err, io.EOF) && len(line) == 0 {
@@ -105,8 +105,8 @@ func readLines(in *lineReader, o Options) (*Recording, error) {
 	}
 }
 
-// nameSegmentPools records the private pools of the segments of a recording without calls, with an ID
-// for each pool that has none.
+// nameSegmentPools records the private pools of the segments of a recording without calls, with an
+// ID for each pool that has none.
 func (rec *Recording) nameSegmentPools() {
 	if rec.Calls {
 		return
@@ -125,7 +125,7 @@ func (rec *Recording) nameSegmentPools() {
 	}
 }
 
-// charge charges an entry before it is added, with its details or without.
+// charge charges for an entry before it is added, with or without its details.
 func (rec *Recording) charge(b *budget.Budget, details bool) error {
 	if len(rec.Entries) == maxEntries {
 		return errTooMuch("entries", maxEntries)
@@ -172,7 +172,7 @@ func parseHeader(line []byte, b *budget.Budget) (*Recording, error) {
 	return rec, err
 }
 
-// list is what the segments are; nil if there are none.
+// list returns the segments, or nil if there are none.
 func (h headerSegments) list(budget *budget.Budget) ([]Segment, error) {
 	if h == nil {
 		return nil, nil
@@ -194,7 +194,7 @@ func (h headerSegments) list(budget *budget.Budget) ([]Segment, error) {
 	return list, nil
 }
 
-// actionOf is the action of an entry, which is the first of its values.
+// actionOf returns the action of an entry, which is its first value.
 func actionOf(line []byte) (action string) {
 	_ = json.Unmarshal(line, &[]any{&action})
 	return action

@@ -5,12 +5,15 @@ import (
 	"runtime/debug"
 )
 
-// eagerly is from how many bytes on memory is collected eagerly: a file at the default limits fits below 1 GiB then.
+// eagerly is the memory in bytes from which on garbage is collected eagerly: a file at the default
+// limits then fits below 1 GiB.
 const eagerly = 768 << 20
 
-// CollectEagerly is for commands that read recordings, at their start. A pickle's values are garbage as soon as they are read, and
-// on its own Go lets as much garbage be there as there is in use, and more that it has not given back. From some size on it
-// collects sooner and gives back what is free; the environment variable GOMEMLIMIT says another size. Nothing fails for it.
+// CollectEagerly is called by commands that read recordings, at their start. A pickle's values are
+// garbage as soon as they are read. By default Go's heap grows to twice the memory in use, and free
+// memory is returned late. From some size on CollectEagerly makes Go collect sooner and return free
+// memory; the environment variable GOMEMLIMIT replaces that size. It is
+// a soft limit: no allocation fails.
 func CollectEagerly() {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(eagerly)

@@ -14,17 +14,20 @@ import (
 	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-// Our own recordings are JSON lines that a program writes while it runs, so that a file which ends anywhere is one that can
-// be read up to there. The first line is the header. A line that is a list is an entry:
+// Our own recordings are JSON lines that a program writes while it runs, so that a file can be read
+// up to its end, wherever that is. The first line is the header. A line that is a list is an entry:
 //
 //	["alloc", address, size, stream, time, stack, bytes, label, step, serial, flags]
 //	["free", address, size, stream, time, stack]
 //
-// and so on for the other actions, of which "relabel" gives a block in use another label; what is missing at the end is 0, or -1 for stack and label. "free" is a free_requested
-// and the free_completed that follows at once. Times are microseconds since the header's start. A line that is an object
-// defines what entries refer to by its number, in front of the first that does, or begins or ends a mark:
-// A memory limit, of the header and of set_limit, is at least 1 byte: one of 0 is written as 1, which lets as little be
-// reserved. No limit is null in the header and 0 in set_limit.
+// and so on for the other actions, of which "relabel" gives a block in use another label. Values
+// that are missing at the end are 0, or -1 for stack and label. "free" is a free_requested with an
+// immediate free_completed. Times are microseconds since the header's start. A memory limit, in the
+// header and in set_limit, is at least 1 byte: 0 is written as 1, which has the same effect. No
+// limit is null in the header and 0 in set_limit.
+//
+// A line that is an object defines a value before the first entry that refers to it by its number,
+// or begins or ends a mark:
 //
 //	{"label": 0, "module": "encoder.0", "category": "activation", "tags": "run=7"}
 //	{"frame": 0, "function": "main.train", "file": "/src/train.go", "line": 17}
@@ -33,17 +36,17 @@ import (
 //	{"mark": 0, "name": "step", "step": 17, "time": 1234}
 //	{"end": 0, "time": 2345}
 //
-// The last line of a recording that was closed has "stats" and "segments" as PyTorch's headers do, and of each block
-// serial, label, step and stack.
+// The last line of a closed recording has "stats" and "segments" as PyTorch's headers do, and of
+// each block serial, label, step and stack.
 
-// Format is what the header of our own recordings says.
+// Format is the format in the header of our own recordings.
 const Format = "cistern recording 1"
 
-// relabel is the action of a block that is in use and gets another label: it is that of the whole hand-out, as in the cache's
-// profiles. It leaves no entry.
+// relabel is the action that gives a block in use another label, for its whole hand-out, as in the
+// cache's profiles. It makes no entry.
 const relabel = "relabel"
 
-// atOnce is the action of a free_requested with its free_completed.
+// atOnce is the action of a free_requested with an immediate free_completed.
 const atOnce = "free"
 
 // definition is a line that is an object.
@@ -85,7 +88,7 @@ func (d *finalDetail) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// ownReader reads what follows the header.
+// ownReader reads the lines after the header.
 type ownReader struct {
 	rec    *Recording
 	budget *budget.Budget
@@ -95,14 +98,15 @@ type ownReader struct {
 	live   map[int64]int // entries of blocks in use, by address
 }
 
-// readOwn reads what follows the header. Where the file ends before its last line does, the recording does too.
+// readOwn reads the lines after the header. If the file ends before its last line, the recording
+// ends there.
 func readOwn(in *lineReader, rec *Recording, o Options) error {
 	r := &ownReader{rec: rec, budget: in.budget, tables: newCollector(o), live: make(map[int64]int)}
 	rec.Unfinished = true
 	for n := 2; ; n++ {
 		line, err := in.line()
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			break // a line that nothing ends was not written to its end
+			break // an unterminated line is incomplete
 		}
 		if err == nil {
 			err = r.add(line)
@@ -120,7 +124,7 @@ func readOwn(in *lineReader, rec *Recording, o Options) error {
 	return nil
 }
 
-// add takes in a line.
+// add handles a line.
 func (r *ownReader) add(line []byte) error {
 	switch {
 	case r.closed:
@@ -135,7 +139,7 @@ func (r *ownReader) add(line []byte) error {
 	return r.entry(action, r.fields[:n])
 }
 
-// entry takes in an entry, with its fields behind the action.
+// entry handles an entry; f has its fields after the action.
 func (r *ownReader) entry(action string, f []int64) error {
 	if len(f) < 3 {
 		return fmt.Errorf("%d values; an entry is [action, address, size, stream, ...]", len(f)+1)
@@ -236,7 +240,7 @@ func (r *ownReader) append(e Entry, d detail) error {
 	return nil
 }
 
-// refer checks that an entry refers to what was defined.
+// refer checks that an entry's references are defined.
 func (r *ownReader) refer(d detail) error {
 	if r.tables == nil {
 		return nil
@@ -250,7 +254,7 @@ func (r *ownReader) refer(d detail) error {
 	return nil
 }
 
-// define takes in an object.
+// define handles an object.
 func (r *ownReader) define(line []byte) error {
 	last, options := bytes.HasPrefix(line, []byte(`{"stats"`)), bytes.HasPrefix(line, []byte(`{"options"`))
 	if r.tables == nil && !last && !options {
@@ -269,7 +273,8 @@ func (r *ownReader) define(line []byte) error {
 	if len(d.Function) > maxName || len(d.File) > maxName {
 		return errTooMuch("bytes in a name", maxName)
 	}
-	if err := r.budget.Memory(definitionMemory + 3*int64(len(line))); err != nil { // a byte of a list may be a number
+	// a byte of a list may be a number
+	if err := r.budget.Memory(definitionMemory + 3*int64(len(line))); err != nil {
 		return err
 	}
 	if options {
@@ -304,7 +309,7 @@ func (r *ownReader) define(line []byte) error {
 		}
 		t.Marks[*d.End].End, t.Marks[*d.End].To = d.Time, len(r.rec.Entries)
 	}
-	return nil // of a later version
+	return nil // from a later version
 }
 
 func numbered(what string, got, want int) error {
@@ -314,7 +319,7 @@ func numbered(what string, got, want int) error {
 	return nil
 }
 
-// end takes in the last line.
+// end handles the last line.
 func (r *ownReader) end(d *definition) (err error) {
 	r.closed, r.rec.Unfinished, r.rec.Stats = true, false, d.Stats
 	if r.rec.Segments, err = d.Segments.list(r.budget); err != nil || r.tables == nil {
@@ -337,13 +342,13 @@ func (r *ownReader) end(d *definition) (err error) {
 	return nil
 }
 
-// splitEntry takes ["action", number, ...] apart. It is as strict as our own writer, since encoding/json takes ten times as
-// long; numbers may be as large as a uint64.
+// splitEntry parses ["action", number, ...]. It accepts only the form of our own writer, since
+// encoding/json takes ten times as long. Numbers may be as large as a uint64.
 func splitEntry(line []byte, fields *[10]int64) (action string, n int, err error) {
 	rest, ok := bytes.CutPrefix(line, []byte(`["`))
 	end := bytes.IndexByte(rest, '"')
 	if !ok || end < 0 || len(rest) < 2 || rest[len(rest)-1] != ']' {
-		return "", 0, fmt.Errorf("%q is no entry", clip(string(line)))
+		return "", 0, fmt.Errorf("%q is not an entry", clip(string(line)))
 	}
 	name, list := rest[:end], rest[end+1:len(rest)-1]
 	for len(list) > 0 {
@@ -363,7 +368,7 @@ func splitEntry(line []byte, fields *[10]int64) (action string, n int, err error
 	return string(name), n, nil
 }
 
-// parseNumber reads an integer; of a uint64 it is the same bits.
+// parseNumber parses an integer. A uint64 keeps its bits.
 func parseNumber(text []byte) (int64, error) {
 	if len(text) > 0 && len(text) < 19 {
 		var v int64
@@ -383,7 +388,7 @@ func parseNumber(text []byte) (int64, error) {
 	}
 	v, err := strconv.ParseUint(string(text), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no integer", clip(string(text)))
+		return 0, fmt.Errorf("%q is not an integer", clip(string(text)))
 	}
 	return int64(v), nil
 }

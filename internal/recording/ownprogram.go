@@ -5,27 +5,27 @@ import (
 	"strings"
 )
 
-// Recordings of ours say of each call how it went, so that a program of them needs no guesses; and they may be of several
-// goroutines. One after the other their calls are:
+// Our own recordings contain the outcome of each call, so their programs need no guesses. They may
+// be of several goroutines. In sequence, calls leave these entries:
 //
 //	free_completed*                                                        alloc         a hit
-//	free_completed* stream_closed* miss (driver calls, flush, refused…)*   alloc or oom  a miss, with the growth lock
+//	free_completed* stream_closed* miss (driver calls, flush, refused…)*   alloc or oom  a miss
 //	flush free_completed* (driver calls)*                                  empty_cache
 //	(driver calls)* (flush free_completed* (driver calls)*)?               trim_to
 //	free_requested, with its free_completed if that follows at once
 //
-// Whatever else stands between two calls was done by another goroutine meanwhile. Such calls have no order in which they could
-// be made one after the other and have the same outcome: a request that found nothing free may get new memory while blocks
-// were freed that would have served it.
+// Any other entry between two calls is of another goroutine at the same time. Such calls have no
+// sequential order with the same outcome: a request that found nothing free may get new memory
+// while blocks were freed that would have served it.
 
-// jumble notes why the calls can't be made again; the first reason stands.
+// jumble stores the reason why the calls cannot be repeated. The first reason stays.
 func (b *builder) jumble(reason string) {
 	if b.p.Jumbled == "" {
 		b.p.Jumbled = reason
 	}
 }
 
-// ownReason is why a recording as a whole can't be had again.
+// ownReason returns the reason why a recording as a whole cannot be repeated.
 func ownReason(p *Program) string {
 	switch {
 	case p.Initial > 0:
@@ -38,15 +38,15 @@ func ownReason(p *Program) string {
 	return ""
 }
 
-// reuses reports whether options let streams wait for each other's memory: an event that such a wait took is none that was seen complete, and
-// a recording does not tell of it.
+// reuses reports whether options let streams wait for each other's memory. An event that such a
+// wait used was not seen complete, and the recording does not contain the wait.
 func reuses(options string) bool {
 	return strings.Contains(options, "reuse_across_streams:") && !strings.Contains(options, "reuse_across_streams:never")
 }
 
 const overlap = "calls of several goroutines overlap, or a reclaimer freed memory inside a request"
 
-// own takes in entry i of a recording of ours, before what is done for all.
+// own handles entry i of a recording of ours, before the handling that all recordings share.
 func (b *builder) own(i int) {
 	e := &b.p.Entries[i]
 	switch e.Action {
@@ -55,7 +55,8 @@ func (b *builder) own(i int) {
 			b.onlyCompletions(i, overlap)
 		}
 		if b.closed[e.Stream] {
-			b.jumble(overlap) // the stream was closed while the request was under way
+			// the stream was closed during the request
+			b.jumble(overlap)
 		}
 	case FreeRequested:
 		if b.inside < i {
@@ -93,8 +94,8 @@ func (b *builder) own(i int) {
 	}
 }
 
-// finish takes in what happened after the last call: frees that completed, as Close of a cache waits for them, or the beginning
-// of a call that was under way.
+// finish handles the entries after the last call: completed frees, for which Close of a cache
+// waits, or the beginning of an unfinished call.
 func (b *builder) finish() {
 	if n := len(b.p.Entries); !b.p.Unfinished {
 		b.onlyCompletions(n, "it ended while a call was under way")
@@ -102,7 +103,7 @@ func (b *builder) finish() {
 	b.others(len(b.p.Entries))
 }
 
-// onlyCompletions requires of the entries up to entry i that the poll of a hit can have left them.
+// onlyCompletions checks that the entries up to entry i can be those of a hit's poll.
 func (b *builder) onlyCompletions(i int, reason string) {
 	for _, e := range b.p.Entries[b.inside:i] {
 		if e.Action != FreeCompleted && e.Action != Overlap {
@@ -111,7 +112,7 @@ func (b *builder) onlyCompletions(i int, reason string) {
 	}
 }
 
-// others makes a step of what happened up to entry i and is of no call that can be told.
+// others makes a step of the entries up to entry i, which belong to no known call.
 func (b *builder) others(i int) {
 	if b.inside < i {
 		b.p.Steps = append(b.p.Steps, Step{Kind: StepOther, Block: -1, Entry: int32(b.inside), From: int32(b.inside), To: int32(i), Completed: -1})

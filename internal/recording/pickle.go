@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-// readPickle reads what torch.cuda.memory._dump_snapshot wrote.
+// readPickle reads a file of torch.cuda.memory._dump_snapshot.
 func readPickle(in *bufio.Reader, o Options, b *budget.Budget) ([]*Recording, error) {
 	s := newSnapshotReader(in, o, b)
 	value, err := s.unpickle()
@@ -21,11 +21,12 @@ func readPickle(in *bufio.Reader, o Options, b *budget.Budget) ([]*Recording, er
 	return s.recordings(value)
 }
 
-// snapshotReader reads a snapshot. The entries, which are most of it, become small as soon as they are read.
+// snapshotReader reads a snapshot. Its entries, which are most of it, shrink as soon as they are
+// read.
 type snapshotReader struct {
 	*scanner
 	entries []Entry
-	taken   int // so many entries are a recording's already
+	taken   int // number of entries that recordings have taken
 	copied  int // entries
 	pools   map[uint64][2]uint64
 	numbers map[[2]uint64]uint64 // of pools, by ID
@@ -33,16 +34,17 @@ type snapshotReader struct {
 	// With details:
 	tables  *collector             // of all entries
 	frames  map[*types.Dict]int32  // frames that were read
-	emptied []types.List           // what is left of a list of frames that was read, by stack
+	emptied []types.List           // remainders of lists of frames that were read, by stack
 	names   map[string]namedDetail // of user_metadata
-	found   []int32                // frames, of a stack that is being read
+	found   []int32                // frames of the stack that is being read
 }
 
 func newSnapshotReader(in *bufio.Reader, o Options, b *budget.Budget) *snapshotReader {
 	return &snapshotReader{scanner: newScanner(in, b), tables: newCollector(o)}
 }
 
-// unpickle decodes what the scanner accepts. The decoder panics on some pickles that put values in the wrong place.
+// unpickle decodes a pickle that the scanner accepts. The decoder panics on some pickles with
+// misplaced values.
 func (s *snapshotReader) unpickle() (value any, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -51,7 +53,7 @@ func (s *snapshotReader) unpickle() (value any, err error) {
 	}()
 	u := pickle.NewUnpickler(s.scanner)
 	u.FindClass = func(string, string) (any, error) { return nil, errors.New("the pickle names a class") }
-	u.PersistentLoad = s.shrink // of every dict: the scanner asks for it
+	u.PersistentLoad = s.shrink // called for every dict, by an opcode of the scanner
 	value, err = u.Load()
 	switch {
 	case s.err != nil:
@@ -64,14 +66,14 @@ func (s *snapshotReader) unpickle() (value any, err error) {
 	return value, nil
 }
 
-// entryIndex is what is left of a dict that was an entry, and stackIndex of a list that was its frames.
+// entryIndex remains of a dict that was an entry, and stackIndex of a list that was its frames.
 type (
 	entryIndex int
 	stackIndex int32
 )
 
-// shrink empties a dict that is an entry, and the list of its frames. One with a mistake stays, for an error that says
-// where it is.
+// shrink empties a dict that is an entry, and its list of frames. An invalid entry stays, so that
+// an error can name its position.
 func (s *snapshotReader) shrink(v any) (any, error) {
 	d, ok := v.(*types.Dict)
 	if !ok {
@@ -80,7 +82,8 @@ func (s *snapshotReader) shrink(v any) (any, error) {
 	if len(*d) > maxKeys {
 		return nil, errTooMuch("keys in a dict", maxKeys)
 	}
-	if err := s.budget.Work(10 + 2*int64(len(*d))); err != nil { // a key is compared with all before it, and fields are looked up
+	// a key is compared with all before it, and fields are looked up
+	if err := s.budget.Work(10 + 2*int64(len(*d))); err != nil {
 		return nil, err
 	}
 	if _, again := s.shrunk(d); again {
@@ -94,7 +97,7 @@ func (s *snapshotReader) shrink(v any) (any, error) {
 		return v, nil
 	}
 	if s.tables != nil {
-		s.tables.add(s.detail(d)) // which empties the list of frames, too
+		s.tables.add(s.detail(d)) // empties the list of frames, too
 	} else if frames, ok := field(d, "frames"); ok {
 		if list, ok := frames.(*types.List); ok && *list != nil {
 			s.emptyList(list, nil)
@@ -108,13 +111,13 @@ func (s *snapshotReader) shrink(v any) (any, error) {
 	return d, nil
 }
 
-// emptyList leaves of a list of frames that was read what stands for it.
+// emptyList replaces a list of frames that was read by its remainder.
 func (s *snapshotReader) emptyList(list *types.List, left types.List) {
 	_ = s.budget.Memory(listBytes - int64(len(*list))*int64(scalar) - int64(container)) // a refund
 	*list = left
 }
 
-// shrunk is the index of the entry that a dict was.
+// shrunk returns the index of the entry that a dict was.
 func (s *snapshotReader) shrunk(v any) (int, bool) {
 	if d, ok := v.(*types.Dict); ok && len(*d) > 0 {
 		if i, ok := (*d)[0].Value.(entryIndex); ok && (*d)[0].Key == nil {

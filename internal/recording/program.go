@@ -6,27 +6,27 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Program is the calls that the callers of a recorded allocator made, and what happened inside each.
+// Program has the calls that the callers of a recorded allocator made, and the events inside each.
 type Program struct {
 	*Recording
 	Steps   []Step
 	Streams []uint64 // the streams' IDs; steps have their index
 	Blocks  int      // the number of hand-outs
-	Pending int      // the number of frees that were not complete at once
+	Pending int      // number of frees that were not complete at once
 	// MostLive is the largest number of blocks in use or pending at a time.
 	MostLive int
 	// Start is the allocator's state at the first entry, or nil if it was empty or is unknown.
-	// Contradiction is why the entries contradict the final segments, or "".
+	// Contradiction explains why the entries contradict the final segments, or is "".
 	Start         *Start
 	Contradiction string
-	// Jumbled says why the entries of a recording of ours are not those of calls that were made one after the other by one
-	// caller, and so can't be had again by making them; "": they are.
+	// Jumbled is the reason why the entries of a recording of ours are not those of sequential
+	// calls of one caller, so that a replay cannot repeat them; "": they are.
 	Jumbled string
 	// Homes are the pools that own the memory of each hand-out. A pool may lend memory to a request
 	// of another. Nil if all memory belongs to the default pool.
 	Homes []uint64
-	// Overlap is the entry from which on calls of several goroutines overlapped in time; -1: none did. If they did where it
-	// matters, they may be such calls though they look as if made one after the other.
+	// Overlap is the first entry from which on calls of several goroutines overlapped in time; -1:
+	// none did. Overlapping calls may look sequential.
 	Overlap int
 }
 
@@ -38,12 +38,14 @@ const (
 	StepAlloc StepKind = iota
 	StepOOM            // an allocation that failed
 	StepFree
-	StepEmpty   // empty_cache or trim_to, or whatever else happened outside of an allocation
+	// empty_cache or trim_to, or other events outside of an allocation
+	StepEmpty
 	StepReset   // ResetPeakStats or ResetAccumulatedStats
 	StepLimit   // SetMemoryFraction, or the limit of SetConfig
 	StepOptions // the rest of SetConfig
 	StepCall    // another call, of a recording with calls
-	StepOther   // what happened to other calls' frees, in a recording of ours
+	// events for frees of other calls, in a recording of ours
+	StepOther
 )
 
 // Step is one call.
@@ -52,15 +54,16 @@ type Step struct {
 	Later  bool // a free that was not complete at once
 	Stream int32
 	Block  int32 // the number of the hand-out
-	// Entry is the index of the caller's entry, and of a StepEmpty that of the first entry.
+	// Entry is the index of the caller's entry, or of the first entry for a StepEmpty.
 	Entry int32
-	// From and To are the entries that happened inside the call: completed frees and driver calls.
+	// From and To are the range of entries inside the call: completed frees and driver calls.
 	From, To int32
-	// Completed is the index of a free's completion; -1: it never came.
+	// Completed is the index of a free's completion; -1: there is none.
 	Completed int32
-	// Pool is the number of the pool, of a recording with calls: where a request goes, or what is emptied; 0: the default pool, or all.
+	// Pool is the number of the pool of a request, or of the emptied pool, in a recording with
+	// calls; 0: the default pool, or all.
 	Pool uint64
-	// Edge says that a pool's begin is its first, or its release its last: there is no pool before, or after.
+	// Edge marks the first begin of a pool, or its last release: no pool exists before, or after.
 	Edge bool
 }
 
@@ -72,8 +75,8 @@ func (p *Program) Home(block int32) uint64 {
 	return p.Homes[block]
 }
 
-// NewProgram makes the program of a recording. It fails if the entries contradict each other: a free of what is not
-// allocated, two blocks at one address.
+// NewProgram makes the program of a recording. It fails if the entries contradict each other: a
+// free of memory that is not allocated, two blocks at one address.
 func NewProgram(rec *Recording) (*Program, error) {
 	p := &Program{Recording: rec, Overlap: -1}
 	b := builder{p: p, live: make(map[device.Ptr]handOut), closed: make(map[uint64]bool), streams: make(map[uint64]int32)}
@@ -119,7 +122,7 @@ type handOut struct {
 	size   int64
 	stream uint64
 	block  int32
-	step   int32 // of the free, once it is pending; -1: it was before the recording
+	step   int32 // of a pending free; -1: it was before the recording
 	freed  bool
 }
 
@@ -132,7 +135,7 @@ type builder struct {
 	callBuilder
 }
 
-// add takes in entry i, and returns how many more it took.
+// add handles entry i, and returns how many more entries it consumed.
 func (b *builder) add(i int) (int, error) {
 	entries := b.p.Entries
 	e := &entries[i]
@@ -196,11 +199,11 @@ func (b *builder) add(i int) (int, error) {
 	return 0, nil
 }
 
-// lateHint is for entries about what the recording does not know.
+// lateHint is appended to errors about memory that is missing in the recording.
 const lateHint = "; the recording began later than its program, or kept only the last entries (max_entries), and its segments at the" +
 	" end are missing or contradict it"
 
-// free takes in a request and, if that follows at once, its completion.
+// free handles a free request and its completion, if that follows at once.
 func (b *builder) free(i int) (int, error) {
 	entries := b.p.Entries
 	e := &entries[i]
@@ -238,7 +241,7 @@ func (b *builder) free(i int) (int, error) {
 	return 0, nil
 }
 
-// use notes a hand-out.
+// use adds a hand-out.
 func (b *builder) use(at device.Ptr, h handOut) error {
 	b.live[at] = h
 	if len(b.live) <= b.p.MostLive {
@@ -248,7 +251,7 @@ func (b *builder) use(at device.Ptr, h handOut) error {
 	return b.p.Budget.Memory(liveMemory)
 }
 
-// empty makes a step of what happened up to entry i outside of an allocation.
+// empty makes a step of the entries up to entry i outside of an allocation.
 func (b *builder) empty(i int) {
 	if b.inside < i {
 		b.p.Steps = append(b.p.Steps, Step{Kind: StepEmpty, Block: -1, Entry: int32(b.inside), From: int32(b.inside), To: int32(i), Completed: -1})
@@ -266,5 +269,5 @@ func (b *builder) stream(id uint64) int32 {
 	return i
 }
 
-// Inside are the entries that happened inside a step.
+// Inside returns the entries inside a step.
 func (p *Program) Inside(s *Step) []Entry { return p.Entries[s.From:s.To] }

@@ -13,11 +13,12 @@ import (
 	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-// maxWindow is the most memory that zstd may need for a file, in bytes.
+// maxWindow bounds the memory that zstd may use for a file, in bytes.
 const maxWindow = 32 << 20
 
-// Read reads a recording of any form. name is for errors and results. A snapshot of several devices
-// gives a recording for each that has entries. All of them share the budget of the file.
+// Read reads a recording of any form. name is used in errors and results. A snapshot of several
+// devices returns a recording for each device that has entries. All of them share the budget of the
+// file.
 func Read(r io.Reader, name string, o Options) ([]*Recording, error) {
 	b := budget.New(o.Limits)
 	list, err := read(r, o, b)
@@ -34,8 +35,8 @@ func Read(r io.Reader, name string, o Options) ([]*Recording, error) {
 	return list, nil
 }
 
-// Open returns the bytes of a file, decompressed if gzip or zstd has compressed it. Reading them is
-// charged to a budget. done is to be called after the last read, whatever err is.
+// Open returns the bytes of a file, decompressed if it is compressed with gzip or zstd. Reading
+// them is charged to a budget. The caller calls done after the last read, also if err is not nil.
 func Open(r io.Reader, b *budget.Budget) (in *bufio.Reader, done func(), err error) {
 	raw, done := &source{Reader: r}, func() {}
 	buffered := bufio.NewReader(raw)
@@ -84,7 +85,7 @@ func read(r io.Reader, o Options, b *budget.Budget) ([]*Recording, error) {
 	return nil, fmt.Errorf("the file begins with %#x: it is neither JSON lines nor a pickle of protocol 2 or later", first[0])
 }
 
-// explain says what io's errors mean here.
+// explain rewords errors of package io.
 func explain(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the file is truncated: %w", err)

@@ -1,10 +1,11 @@
-// Package recording reads recordings of what PyTorch's caching allocator or memcache did, and makes programs of
-// them: the calls that its callers made.
+// Package recording reads recordings of PyTorch's caching allocator or of memcache, and makes
+// programs of them: the calls of the allocator's callers. [Read] reads a file, and [NewProgram]
+// makes its program.
 //
-// It reads four forms, plain or compressed with gzip or zstd: JSON lines (a header, then one line
-// for each entry), the JSON lines that memcache's programs stream (own.go), the pickle that
-// torch.cuda.memory._dump_snapshot writes, and the same values as JSON. Files may be hostile: a budget
-// bounds what they cost, a pickle may contain plain values only, and every entry is checked.
+// There are four forms, plain or compressed with gzip or zstd: JSON lines (a header, then one line
+// for each entry), the JSON lines that memcache's programs stream (own.go), the pickle of
+// torch.cuda.memory._dump_snapshot, and the same values as JSON. Files may be hostile: a budget
+// bounds their cost, a pickle may contain only plain values, and every entry is checked.
 package recording
 
 import (
@@ -16,7 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-// Recording is what one device's allocator did.
+// Recording has the events of one device's allocator.
 type Recording struct {
 	// Name is the file's name, with the device if the file has several.
 	Name string
@@ -24,7 +25,7 @@ type Recording struct {
 	Conf string
 	// Options are the option strings of SetOptions, by number.
 	Options []string
-	// Settings are the options in force, if the recording has them apart from the string.
+	// Settings are the options in force, if the recording has them outside of the string.
 	Settings *Settings
 	// TotalMemory is the device's memory in bytes; 0: unknown.
 	TotalMemory int64
@@ -33,36 +34,38 @@ type Recording struct {
 	LimitKnown bool
 	// Stats are the flattened statistics at the end; nil: unknown.
 	Stats map[string]int64
-	// PrivatePools reports that some memory belongs to graph captures or MemPools, whose requests are
-	// not recorded as such.
+	// PrivatePools reports that some memory belongs to graph captures or MemPools, which the
+	// entries of requests do not show.
 	PrivatePools bool
-	// Calls says that the entries tell also the calls that concern pools, empty_cache and record_stream; else the callers' part
-	// is alloc and free alone.
+	// Calls reports that the entries include the calls about pools, empty_cache and record_stream.
+	// Otherwise the callers' entries are only alloc and free.
 	Calls bool
-	// Pools are PyTorch's IDs of the pools that calls and segments number.
+	// Pools are PyTorch's IDs of the pools, by the numbers in calls and segments.
 	Pools map[uint64][2]uint64
 	// Segments is the memory at the end; nil: unknown.
 	Segments []Segment
-	// Entries are what happened, in order. A recording of ours that began when memory was in use has that first, as if it
-	// had just been allocated: the first Initial entries.
+	// Entries are the events, in order. If a recording of ours began while memory was in use, its
+	// first Initial entries allocate that memory.
 	Entries []Entry
 	Initial int
-	// Own says that memcache made the recording, and Unfinished that it ends before its program or its Close did.
+	// Own reports that memcache made the recording, and Unfinished that it ends before its program
+	// or its Close did.
 	Own, Unfinished bool
-	// HostMemory says that the device of a recording of ours is host memory, where addresses are scarce.
+	// HostMemory reports that the device of a recording of ours is host memory, where addresses are
+	// scarce.
 	HostMemory bool
-	// Budget is that of the file; nil: it has no bounds.
+	// Budget is the budget of the file; nil: it is unlimited.
 	Budget *budget.Budget
-	// Notes say what the file has that is left out.
+	// Notes describe the parts of the file that were skipped.
 	Notes []string
-	// Details are nil unless they were asked for.
+	// Details are nil unless they were requested.
 	Details *Details
 
 	start   int64 // of our own: microseconds since 1970
 	unknown map[string]int
 }
 
-// Settings are the options that PyTorch's snapshot has in its allocator_settings.
+// Settings are the options in the allocator_settings of PyTorch's snapshot.
 type Settings struct {
 	MaxSplitSize               int64 // bytes; -1: no limit
 	GarbageCollectionThreshold float64
@@ -81,7 +84,7 @@ type Segment struct {
 	Blocks  []Block
 }
 
-// Kind is which blocks a segment is for.
+// Kind is the kind of blocks in a segment.
 type Kind uint8
 
 // The kinds of segments.
@@ -91,7 +94,7 @@ const (
 	LargeKind
 )
 
-// segmentKind is the kind that a snapshot's segment_type names.
+// segmentKind returns the kind for a snapshot's segment_type.
 func segmentKind(segmentType string) Kind {
 	switch segmentType {
 	case "small":
@@ -110,7 +113,7 @@ type Block struct {
 	State     string
 }
 
-// Action is what an entry is about.
+// Action is the kind of an entry.
 type Action uint8
 
 // The actions, in PyTorch's words.
@@ -123,28 +126,31 @@ const (
 	SegmentMap
 	SegmentUnmap
 	OOM
-	// What only recordings of memcache have.
-	Miss         // no free block serves a request, which goes on with the growth lock
-	Flush        // pending frees are waited for, and free memory goes back to the driver
-	Reserve      // addresses for an expandable segment; the address is 0 if there were none
-	Refused      // the driver has no memory
-	EmptyCache   // the end of such a call, which began with a Flush
-	Failed       // the end of a request that failed for another reason than memory, or of an empty_cache or trim_to that failed
+	// Actions of recordings of memcache only.
+	Miss       // no free block serves a request, which takes the growth lock
+	Flush      // wait for pending frees, and return free memory to the driver
+	Reserve    // addresses for an expandable segment; the address is 0 if there were none
+	Refused    // the driver has no memory
+	EmptyCache // the end of such a call, which began with a Flush
+	// Failed is the end of a request that failed for another reason than memory, or of an
+	// empty_cache or trim_to that failed.
+	Failed
 	StreamClosed // free segments of the entry's stream go to another one
 	ResetPeaks   // ResetPeakStats
 	ResetTotals  // ResetAccumulatedStats
-	Overlap      // for the first time a call began while another one was under way
-	SetLimit     // the memory limit is Size from here on, in bytes; 0: none
-	SetOptions   // the options are those of the number in Addr from here on, in Recording.Options, without the limit
-	Trim         // the end of TrimTo, of Size bytes, which may have begun with a Flush
-	// Calls, which only recordings of PyTorch have, with the number of a pool in place of the address. They stand where they were made.
+	Overlap      // the first call that began during another one
+	SetLimit     // the memory limit becomes Size, in bytes; 0: none
+	SetOptions   // the options, without the limit, become those of number Addr in Recording.Options
+	Trim         // the end of TrimTo to Size bytes, which may have begun with a Flush
+	// Calls, in recordings of PyTorch only, at the position of the call, with the number of a pool
+	// instead of the address.
 	PoolNew      // a MemPool is made; Size has PoolUseOnOOM and PoolNoSplit
-	PoolBegin    // use_mem_pool: the thread's allocations are the pool's from here on
+	PoolBegin    // use_mem_pool: the thread allocates from the pool from here on
 	PoolEnd      // its end
-	CaptureBegin // of a graph, into the pool: the allocations of the entry's stream, and of those that fork from it, are the pool's
+	CaptureBegin // of a graph: the entry's stream and its forks allocate from the pool
 	CaptureEnd   // its end
-	PoolRelease  // a context, a graph or a MemPool of the pool is gone
-	EmptyPool    // empty_cache, of the pool or, of number 0, of all
+	PoolRelease  // a context, a graph or a MemPool of the pool has ended
+	EmptyPool    // empty_cache of the pool, or of all for number 0
 	RecordStream // of the block at the address, on the entry's stream
 )
 
@@ -158,7 +164,7 @@ var actionNames = [...]string{"alloc", "free_requested", "free_completed", "segm
 	"segment_unmap", "oom", "miss", "flush", "reserve", "refused", "empty_cache", "failed", "stream_closed", "reset_peaks", "reset_totals", "overlap", "set_limit", "set_options", "trim_to",
 	"pool_new", "pool_begin", "pool_end", "capture_begin", "capture_end", "pool_release", "empty_cache", "record_stream"}
 
-// ignored are actions that don't concern the allocator.
+// ignored are actions unrelated to the allocator.
 var ignored = map[string]bool{"snapshot": true, "annotate": true, "user_defined": true}
 
 // skip counts an unknown action.
@@ -174,7 +180,7 @@ func (rec *Recording) skip(action string) {
 	}
 }
 
-// noteUnknown notes the actions that were skipped.
+// noteUnknown adds a note about the skipped actions.
 func (rec *Recording) noteUnknown() {
 	for _, action := range slices.Sorted(maps.Keys(rec.unknown)) {
 		rec.note("%d entries with the unknown action %q were skipped", rec.unknown[action], action)
@@ -202,7 +208,7 @@ var calls = func() map[string]Action {
 	return m
 }()
 
-// String is PyTorch's name of the action.
+// String returns PyTorch's name of the action.
 func (a Action) String() string { return actionNames[a] }
 
 // Driver reports whether the action is a call of the driver.
@@ -214,41 +220,43 @@ func (a Action) ours() bool { return a >= Miss && a < PoolNew }
 // Call reports whether the action is a call of a recording with Calls.
 func (a Action) Call() bool { return a >= PoolNew }
 
-// Releases reports whether the action gives memory back to the driver.
+// Releases reports whether the action returns memory to the driver.
 func (a Action) Releases() bool { return a == SegmentFree || a == SegmentUnmap }
 
-// Entry is one thing that happened.
+// Entry is one event.
 type Entry struct {
 	Action Action
-	// Flags are of our own recordings.
+	// Flags are set in our own recordings.
 	Flags Flags
-	// Pool is the number of the entry's private pool, if it is recorded; 0 is the default pool. Calls
-	// have the number in Addr.
+	// Pool is the number of the entry's private pool, if it is recorded; 0 is the default pool.
+	// Calls have the number in Addr.
 	Pool uint32
 	// Addr is the block's or segment's address; 0 for an oom.
 	Addr device.Ptr
-	// Size is the request in bytes (of an oom, rounded) or the driver's bytes.
+	// Size is the request in bytes (rounded for an oom) or the driver's bytes.
 	Size   int64
 	Stream uint64
 	// Free is the device's free bytes at an oom.
 	Free int64
-	// Bytes are those of the block of an alloc or a free; 0: unknown.
+	// Bytes is the size of the block of an alloc or a free; 0: unknown.
 	Bytes int64
 	// Block is the number of the hand-out that an alloc begins and frees end; set by [NewProgram].
 	Block int32
 }
 
-// Flags say how a call of our own recordings went.
+// Flags describe the outcome of a call in our own recordings.
 type Flags uint8
 
 // The flags.
 const (
-	Grew    Flags = 1 << iota // of an alloc: a Miss went before, or it waited for another request's
-	Private                   // of an alloc, a flush and an empty_cache: of a private pool
-	AtOnce                    // of a free_requested: the next entry completes it; of a free_completed: the call of Free saw it
+	Grew    Flags = 1 << iota // of an alloc: after a Miss, or a wait for that of another
+	Private                   // of an alloc, a flush and an empty_cache: in a private pool
+	// AtOnce of a free_requested: the next entry completes it. Of a free_completed: the call of
+	// Free itself saw the completion.
+	AtOnce
 )
 
-// String names the action, size and address.
+// String formats the action, size and address.
 func (e Entry) String() string {
 	if e.Action == OOM {
 		return fmt.Sprintf("oom of %d bytes", e.Size)
@@ -259,17 +267,18 @@ func (e Entry) String() string {
 	return fmt.Sprintf("%v of %d bytes at %#x", e.Action, e.Size, e.Addr)
 }
 
-// MaxSize is beyond what any allocator takes, in bytes. A request that rounds up to it is recorded as a byte less.
+// MaxSize is more than any allocator serves, in bytes. A request that rounds up to it is recorded
+// as a byte less.
 const MaxSize = 1 << 60
 
-// newEntry checks an entry, in a recording of our own or not. ok is false for one that is to be ignored.
+// newEntry checks an entry of our own or of another recording. ok is false if the entry is ignored.
 func newEntry(action string, addr uint64, size int64, stream uint64, own bool) (e Entry, ok bool, err error) {
 	a, known := actions[action]
 	if !known || a.ours() && !own {
 		if own && !ignored[action] {
 			return e, false, fmt.Errorf("unknown action %q", clip(action))
 		}
-		return e, false, nil // of another version of PyTorch
+		return e, false, nil // from another version of PyTorch
 	}
 	if a.ours() {
 		if size < 0 || size >= MaxSize {
@@ -309,7 +318,7 @@ func newCall(a Action, addr uint64, size int64, stream uint64) (Entry, error) {
 	return Entry{Action: a, Addr: device.Ptr(addr), Size: size, Stream: stream, Block: -1}, nil
 }
 
-// clip keeps text from a file short.
+// clip shortens text from a file.
 func clip(s string) string {
 	if len(s) > 40 {
 		return s[:40] + "..."

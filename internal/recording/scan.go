@@ -10,31 +10,31 @@ import (
 	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-// opcode is what scan knows of an opcode of the pickle machine.
+// opcode describes an opcode of the pickle machine.
 type opcode struct {
 	arg  argument
 	cost cost
 	mark int // how many marks it adds
 }
 
-// argument is the form of what follows an opcode.
+// argument is the form of an opcode's argument.
 type argument uint8
 
 const (
 	unknown argument = iota // not plain data
 	none
-	bytes1 // so many bytes
+	bytes1 // this number of bytes
 	bytes2
 	bytes4
 	bytes8
-	length1 // a length of so many bytes, and that many
+	length1 // a length of this number of bytes, and the data
 	length4
 	length8
-	frame // a length of 8 bytes, of what comes
+	frame // a length of 8 bytes, of the following data
 )
 
-// cost is the memory of what an opcode makes, in bytes: a value in an interface and its place in a container, or a
-// container with its first places.
+// cost is the memory of an opcode's result, in bytes: a value in an interface with its slot in a
+// container, or a container with its first slots.
 type cost int64
 
 const (
@@ -45,8 +45,8 @@ const (
 	container cost = 160
 )
 
-// opcodes are those of plain values in protocols 2 to 5. All others, those that name or call a class among them, are
-// refused.
+// opcodes are those of plain values in protocols 2 to 5. All others are refused, including those
+// that name or call a class.
 var opcodes = [256]opcode{
 	0x80: {bytes1, nothing, 0}, // PROTO
 	0x95: {frame, nothing, 0},  // FRAME
@@ -91,15 +91,17 @@ const (
 	listBytes  = 24
 )
 
-// scanner passes a pickle on as it is read, once it has seen that it is made of plain values within the limits. It
-// leaves out the frames, and puts an opcode behind each dict that lets the unpickler show it.
+// scanner passes a pickle on while it reads it, after checking that it consists of plain values
+// within the limits. It omits pickle frames, and adds an opcode after each dict that makes the
+// unpickler pass the dict to a callback.
 type scanner struct {
 	in     *bufio.Reader
 	budget *budget.Budget
-	at     int64  // bytes read
-	marks  []int  // for each open mark, the values since
+	at     int64 // bytes read
+	// for each open mark, the number of values since
+	marks  []int
 	narrow bool   // an int has 32 bits
-	out    []byte // what is to be passed on
+	out    []byte // the bytes to pass on
 	err    error
 }
 
@@ -128,7 +130,7 @@ func (s *scanner) ReadByte() (byte, error) {
 	return b[0], err
 }
 
-// next reads an opcode that is to be passed on.
+// next reads an opcode to pass on.
 func (s *scanner) next() error {
 	for {
 		code, err := s.in.ReadByte()
@@ -176,7 +178,7 @@ func (s *scanner) next() error {
 	}
 }
 
-// mark follows the marks, and bounds the pairs that an opcode puts into a dict at once.
+// mark tracks the marks, and bounds the pairs that one opcode adds to a dict.
 func (s *scanner) mark(code byte, op opcode) error {
 	n := len(s.marks)
 	switch {
@@ -189,7 +191,8 @@ func (s *scanner) mark(code byte, op opcode) error {
 		if s.marks = s.marks[:n-1]; (code == 'u' || code == 'd') && values > 2*maxKeys {
 			return errTooMuch("keys in a dict", maxKeys)
 		}
-	case n > 0 && code == 'a': // what it takes is no value of its own any more
+	// its argument is no longer a value of its own
+	case n > 0 && code == 'a':
 		s.marks[n-1]--
 	case n > 0 && code == 's':
 		s.marks[n-1] -= 2
@@ -197,8 +200,8 @@ func (s *scanner) mark(code byte, op opcode) error {
 	return nil
 }
 
-// widen makes a LONG1 that needs more than 32 bits, and has up to 64, one of 72: the unpickler makes big.Ints of these, and
-// ints of the others, of which it cuts off what an int does not hold.
+// widen turns a LONG1 of 33 to 64 bits into one of 72 bits. The unpickler makes a big.Int of such a
+// value, and an int of a shorter one, in which it drops bits that an int cannot hold.
 func widen(op []byte) []byte {
 	value := op[2:]
 	if len(value) <= 4 || len(value) > 8 {

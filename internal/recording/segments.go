@@ -11,13 +11,14 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// addSegments gives each device's recording its segments.
+// addSegments adds the segments of each device to its recording.
 func (r *snapshotReader) addSegments(top *types.Dict, byDevice map[int64]*Recording) error {
 	segments, err := listField(top, "segments", "segments")
 	if err != nil {
 		return err
 	}
-	without := make(map[int64]int) // segments by device, of those without a history
+	// the number of segments without a history, by device
+	without := make(map[int64]int)
 	for i, v := range segments {
 		what := fmt.Sprintf("segments[%d]", i)
 		d, err := r.dictOf(v, what)
@@ -66,7 +67,7 @@ func (r *snapshotReader) addSegments(top *types.Dict, byDevice map[int64]*Record
 	return nil
 }
 
-// segmentBlocks tile their segment; the address is not in all versions.
+// segmentBlocks returns blocks that tile their segment. Not all versions record a block's address.
 func (r *snapshotReader) segmentBlocks(list types.List, at device.Ptr, what string) ([]Block, error) {
 	blocks := make([]Block, 0, len(list))
 	for i, v := range list {
@@ -87,8 +88,8 @@ func (r *snapshotReader) segmentBlocks(list types.List, at device.Ptr, what stri
 	return blocks, nil
 }
 
-// requestOf returns the requested size of a block. PyTorch 1.13 records it in the history of
-// allocated blocks only.
+// requestOf returns the requested size of a block. PyTorch 1.13 records it only in the history of
+// allocated blocks.
 func requestOf(d *types.Dict, what string) (int64, error) {
 	if _, ok := field(d, "requested_size"); ok {
 		return intField(d, "requested_size", what)

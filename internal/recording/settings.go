@@ -9,7 +9,7 @@ import (
 	"github.com/nlpodyssey/gopickle/types"
 )
 
-// addSettings gives the recordings the allocator's options.
+// addSettings adds the allocator's options to the recordings.
 func addSettings(top *types.Dict, list []*Recording) error {
 	v, ok := field(top, "allocator_settings")
 	if !ok {
@@ -60,13 +60,13 @@ func addSettings(top *types.Dict, list []*Recording) error {
 	return nil
 }
 
-// knownSettings are the keys of allocator_settings that are read, or that the option string has
-// too, or that concern pinned memory.
+// knownSettings are the keys of allocator_settings that are read, are also in the option string, or
+// concern pinned memory.
 var knownSettings = regexp.MustCompile(`^(PYTORCH_(CUDA_|HIP_)?ALLOC_CONF|max_split_size|garbage_collection_threshold|expandable_segments|` +
 	`roundup_power2_divisions|release_lock_on_(cuda|hip)malloc|graph_capture_record_stream_reuse|per_process_memory_fraction|` +
 	`throw_on_(cuda|hip)malloc_oom|large_segment_size(_mb)?|max_non_split_rounding(_size|_mb)?|expandable_segments_reserve\w*|pinned_\w+)$`)
 
-// unknownSettings are the other keys whose values are not false, 0 or empty.
+// unknownSettings returns the other keys whose values are not false, 0 or empty.
 func unknownSettings(d *types.Dict) (names []string) {
 	for _, e := range *d {
 		name, ok := e.Key.(string)
@@ -86,7 +86,7 @@ func unknownSettings(d *types.Dict) (names []string) {
 	return names
 }
 
-// divisions reads {"1": n, "2": n, ... "32768": n}: sizes in MiB.
+// divisions parses {"1": n, "2": n, ... "32768": n}, with sizes in MiB.
 func divisions(d *types.Dict, s *Settings) error {
 	v, ok := field(d, "roundup_power2_divisions")
 	if !ok {

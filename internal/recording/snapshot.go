@@ -9,13 +9,13 @@ import (
 	"github.com/nlpodyssey/gopickle/types"
 )
 
-// recordings makes a recording of each device in a snapshot that has entries.
+// recordings makes a recording for each device in a snapshot that has entries.
 func (s *snapshotReader) recordings(value any) ([]*Recording, error) {
 	list, err := s.devices(value)
 	if err != nil {
 		return nil, err
 	}
-	// The values are garbage now.
+	// The decoded values are garbage now.
 	charged, _ := s.budget.Spent()
 	kept := int64(len(s.entries)+s.copied) * entryMemory
 	if s.tables != nil {
@@ -84,7 +84,7 @@ func (s *snapshotReader) devices(value any) ([]*Recording, error) {
 	return list, addSettings(top, list)
 }
 
-// poolsOf is the private pools of a device.
+// poolsOf returns the private pools of a device.
 func (s *snapshotReader) poolsOf(rec *Recording) map[uint64][2]uint64 {
 	if s.pools == nil {
 		return nil
@@ -104,9 +104,9 @@ func (s *snapshotReader) poolsOf(rec *Recording) map[uint64][2]uint64 {
 	return pools
 }
 
-// traceEntries gives a recording the entries of its device. All of them were shrunk, but those that
-// are wrong or to be ignored. Usually they stand one after the other where they were read, and are
-// not copied.
+// traceEntries adds the entries of its device to a recording. All of them were shrunk, except
+// invalid and ignored ones. Usually they are contiguous in the order of reading, and are not
+// copied.
 func (s *snapshotReader) traceEntries(rec *Recording, trace types.List, what string) error {
 	from, n, ordered := 0, 0, true
 	for i, v := range trace {
@@ -143,7 +143,8 @@ func (s *snapshotReader) traceEntries(rec *Recording, trace types.List, what str
 	return nil
 }
 
-// copyEntries are the entries of a trace that has n of them in any order, or those of another one.
+// copyEntries returns the entries of a trace with n entries in any order, or those of another
+// trace.
 func (s *snapshotReader) copyEntries(trace types.List, n int) ([]Entry, *Details, error) {
 	if err := s.budget.Memory(int64(n) * (entryMemory + detailMemory)); err != nil {
 		return nil, nil, err
@@ -162,7 +163,7 @@ func (s *snapshotReader) copyEntries(trace types.List, n int) ([]Entry, *Details
 	return entries, details.finish(), nil
 }
 
-// traceEntry reads an entry. ok is false for one that is to be ignored.
+// traceEntry reads an entry. ok is false if the entry is ignored.
 func (s *snapshotReader) traceEntry(d *types.Dict, what string) (e Entry, ok bool, err error) {
 	action, err := textField(d, "action", what)
 	if _, known := actions[action]; err != nil || !known {
@@ -187,7 +188,7 @@ func (s *snapshotReader) traceEntry(d *types.Dict, what string) (e Entry, ok boo
 	return e, true, s.placed(&e, d, what)
 }
 
-// placed reads the fields that only memcache's own snapshots have.
+// placed reads the fields that exist only in memcache's own snapshots.
 func (s *snapshotReader) placed(e *Entry, d *types.Dict, what string) error {
 	pooled, sized := false, false
 	for i := range *d {
@@ -212,7 +213,8 @@ func (s *snapshotReader) placed(e *Entry, d *types.Dict, what string) error {
 	return err
 }
 
-// dictOf is a dict whose fields are looked up, which is charged: a pickle may name one dict many times.
+// dictOf returns a dict and charges for the lookups of its fields, because a pickle may name one
+// dict many times.
 func (s *snapshotReader) dictOf(v any, what string) (*types.Dict, error) {
 	d, err := dictOf(v, what)
 	if err != nil {
@@ -221,7 +223,7 @@ func (s *snapshotReader) dictOf(v any, what string) (*types.Dict, error) {
 	return d, s.budget.Work(lookupWork + 4*int64(len(*d)))
 }
 
-// noteHost notes the skipped history of pinned memory.
+// noteHost adds a note about the skipped history of pinned memory.
 func (s *snapshotReader) noteHost(top *types.Dict, list []*Recording) error {
 	v, _ := field(top, "host_traces")
 	n, err := s.countEntries(v, 2)
@@ -236,8 +238,8 @@ func (s *snapshotReader) noteHost(top *types.Dict, list []*Recording) error {
 	return nil
 }
 
-// countEntries is the number of dicts in a list, or in its lists, up to a depth. A pickle's list may
-// contain itself.
+// countEntries counts the dicts in a list and in its nested lists, up to a depth, because a
+// pickle's list may contain itself.
 func (s *snapshotReader) countEntries(v any, depth int) (n int, err error) {
 	l, ok := v.(*types.List)
 	if !ok || depth == 0 {

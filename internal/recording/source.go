@@ -18,11 +18,11 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// plain charges the bytes that are read after decompression.
+// plain charges for the bytes that are read after decompression.
 type plain struct {
 	io.Reader
 	of             *source
-	bytes, counted int64 // so many of the bytes raised the budget
+	bytes, counted int64 // counted is the part of bytes that has raised the budget
 	budget         *budget.Budget
 }
 

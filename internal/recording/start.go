@@ -12,13 +12,14 @@ import (
 )
 
 // Most PyTorch recordings begin after the model was built, and a ring buffer loses its oldest
-// entries. The state at the first entry is reconstructed from the end: starting from the final
-// segments and blocks, every entry is undone in reverse order.
+// entries. The state at the first entry is reconstructed from the end: every entry is undone in
+// reverse order, starting from the final segments and blocks.
 
 // Start is the allocator's state at the first entry of a recording.
 type Start struct {
-	// Segments are sorted by address. Their Blocks are the live and pending ones; the rest is free.
-	// A block's Size is 0 if it is unknown: a free entry records the requested size only.
+	// Segments are sorted by address. Their Blocks are the live and pending ones; all other memory
+	// is free. A block's Size is 0 if it is unknown, because a free entry records only the
+	// requested size.
 	Segments []Segment
 	// Completed is the entry that completes each block's pending free, or -1.
 	Completed []int32
@@ -26,7 +27,7 @@ type Start struct {
 	Skipped int
 }
 
-// Blocks is the number of live and pending blocks. They are the program's first hand-outs.
+// Blocks returns the number of live and pending blocks, which are the program's first hand-outs.
 func (s *Start) Blocks() int {
 	if s == nil {
 		return 0
@@ -34,7 +35,7 @@ func (s *Start) Blocks() int {
 	return len(s.Completed)
 }
 
-// Reserved is the bytes of the segments.
+// Reserved returns the bytes of the segments.
 func (s *Start) Reserved() (bytes int64) {
 	if s == nil {
 		return 0
@@ -50,15 +51,18 @@ type rewinder struct {
 	budget *budget.Budget
 	memory []Segment // by address, without blocks
 	live   map[device.Ptr]earlier
-	used   map[device.Ptr]int // live and pending blocks by segment, of those that are not expandable
-	// poolless says that private pools are not recorded, and show when they are deleted.
+	// live and pending blocks by segment, except expandable ones
+	used map[device.Ptr]int
+	// poolless reports that private pools are not recorded. They are found at their deletion.
 	poolless bool
-	run      uint64               // the private pool of the run of releases that is being undone; 0: the default pool
-	pools    map[uint64][2]uint64 // rec.Pools and those that were found when they were deleted; nil: none was
-	ids      map[[2]uint64]bool   // of pools
-	number   uint64               // the last that was given to a deleted pool
-	id       uint64
-	grown    map[int32]uint64 // the private pool of the memory that an entry allocated from the driver
+	// the private pool of the releases that are being undone; 0: the default pool
+	run    uint64
+	pools  map[uint64][2]uint64 // rec.Pools and the deleted pools that were found; nil: none was
+	ids    map[[2]uint64]bool   // of pools
+	number uint64               // the last number of a deleted pool
+	id     uint64
+	// the private pool of the memory that an entry allocated from the driver
+	grown map[int32]uint64
 }
 
 // segmentBytes is the size of a Segment.
@@ -75,7 +79,7 @@ func byAddress(a, b earlier) int { return cmp.Compare(a.Address, b.Address) }
 const (
 	allocatedState = "active_allocated"
 	inactiveState  = "inactive"
-	// pendingState is PyTorch's word since 2.0; until then it was active_awaiting_free.
+	// pendingState is PyTorch's name since 2.0; before that it was active_awaiting_free.
 	pendingState = "active_pending_free"
 )
 
@@ -92,7 +96,7 @@ func rewind(rec *Recording) (*Start, map[int32]uint64, error) {
 		}
 		s.Blocks = nil
 		if s.Kind == UnknownKind && !s.Mapped {
-			s.Mapped = rec.expandable() // JSON lines don't tell
+			s.Mapped = rec.expandable() // JSON lines do not record it
 		}
 		if err := r.add(s); err != nil {
 			return nil, nil, fmt.Errorf("the segments at the end: %w", err)
@@ -104,7 +108,8 @@ func rewind(rec *Recording) (*Start, map[int32]uint64, error) {
 	r.poolless = !tellsPools(rec) && !rec.releasesPart()
 	start := new(Start)
 	if len(rec.Entries) > 0 && rec.Entries[0].Action == FreeCompleted {
-		start.Skipped = 1 // its free_requested was before: for what follows the free is complete
+		// its free_requested was before, so the free is complete for the following entries
+		start.Skipped = 1
 	}
 	for i := len(rec.Entries) - 1; i >= start.Skipped; i-- {
 		if rec.Entries[i].Action.Releases() && (i+1 == len(rec.Entries) || !rec.Entries[i+1].Action.Releases()) {
@@ -126,7 +131,7 @@ func rewind(rec *Recording) (*Start, map[int32]uint64, error) {
 	return start, r.grown, r.finish(start)
 }
 
-// expandable reports whether the options say that segments are expandable.
+// expandable reports whether the options enable expandable segments.
 func (rec *Recording) expandable() bool {
 	if rec.Settings != nil {
 		return rec.Settings.ExpandableSegments
@@ -198,21 +203,21 @@ func (r *rewinder) undoFree(e *Entry) error {
 	return nil
 }
 
-// count counts a block in its segment.
+// count adds n to the number of blocks in a segment.
 func (r *rewinder) count(at device.Ptr, n int) {
 	if i := r.find(at); i < len(r.memory) && !r.memory[i].Mapped {
 		r.used[r.memory[i].Address] += n
 	}
 }
 
-// seen sets the kind of mapped memory from the size of a block in it.
+// seen derives the kind of mapped memory from the size of a block in it.
 func (r *rewinder) seen(e *Entry) {
 	if i := r.find(e.Addr); i < len(r.memory) && r.memory[i].Address <= e.Addr && r.memory[i].Kind == UnknownKind {
 		r.memory[i].Kind = kindFor(e.Size)
 	}
 }
 
-// find is the index of the memory with an address, or of the next.
+// find returns the index of the memory with an address, or of the next one.
 func (r *rewinder) find(at device.Ptr) int {
 	i, _ := slices.BinarySearchFunc(r.memory, at, func(s Segment, at device.Ptr) int {
 		if s.end() <= at {
@@ -223,7 +228,7 @@ func (r *rewinder) find(at device.Ptr) int {
 	return i
 }
 
-// end is the address of the first byte after the segment.
+// end returns the first address after the segment.
 func (s *Segment) end() device.Ptr { return s.Address + device.Ptr(s.Size) }
 
 // add adds memory.
@@ -294,7 +299,8 @@ func (r *rewinder) finish(start *Start) error {
 		if at == len(start.Segments) || start.Segments[at].Address > b.Address || start.Segments[at].Stream != b.stream {
 			return fmt.Errorf("the block of %d bytes at %#x, live at the start, lies in no segment of its stream", b.Requested, b.Address)
 		}
-		if b.Requested == unknownSize { // of before the history: any request of that size explains it
+		// from before the history: any request of that size explains it
+		if b.Requested == unknownSize {
 			b.Requested = b.Size
 		}
 		if size := start.Segments[at].Size; b.Requested > size {
@@ -315,7 +321,7 @@ func (s *Segment) continues(o *Segment) bool {
 		(s.Kind == o.Kind || s.Kind == UnknownKind || o.Kind == UnknownKind)
 }
 
-// guessKind sets an unknown kind from the segment's blocks, or from its size.
+// guessKind derives an unknown kind from the segment's blocks, or from its size.
 func (s *Segment) guessKind() {
 	switch {
 	case s.Kind != UnknownKind:
@@ -329,7 +335,7 @@ func (s *Segment) guessKind() {
 	}
 }
 
-// kindFor is the kind of memory that serves a request of so many bytes.
+// kindFor returns the kind of memory that serves a request of so many bytes.
 func kindFor(bytes int64) Kind {
 	if bytes <= sizes.SmallLimit {
 		return SmallKind

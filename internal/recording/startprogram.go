@@ -11,7 +11,7 @@ import (
 func (b *builder) begin() (int, error) {
 	p := b.p
 	if p.Own || p.Calls || p.Segments == nil {
-		return 0, nil // it says so itself
+		return 0, nil // the recording itself has it
 	}
 	start, grown, err := rewind(p.Recording)
 	if errors.Is(err, budget.ErrExceeded) {
@@ -52,9 +52,9 @@ func (b *builder) begin() (int, error) {
 	return start.Skipped, nil
 }
 
-// servedBy returns the private pool of the request of entry i. PyTorch does not record it: it is
-// the pool of the memory that serves the request, and memory that the driver allocated for the
-// request belongs to it.
+// servedBy returns the private pool of the request of entry i, which PyTorch does not record. It is
+// the pool of the memory that serves the request; memory that the driver allocated for the request
+// belongs to it.
 func (b *builder) servedBy(i int, block int32) (uint64, error) {
 	asked := uint64(b.p.Entries[i].Pool)
 	for k := b.inside; k < i; k++ {
@@ -72,7 +72,7 @@ func (b *builder) servedBy(i int, block int32) (uint64, error) {
 	return pool, nil
 }
 
-// releasing sets the private pool of memory that goes back to the driver.
+// releasing sets the private pool of memory that returns to the driver.
 func (b *builder) releasing(e *Entry) {
 	if pool, ok := b.poolAt(e.Addr); ok {
 		e.Pool = uint32(pool)

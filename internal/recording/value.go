@@ -7,7 +7,7 @@ import (
 	"github.com/nlpodyssey/gopickle/types"
 )
 
-// The values of a pickle, checked as they are used. what names a value in errors.
+// Access to the values of a pickle, with checks. what names a value in errors.
 
 func kindOf(v any) string {
 	switch v.(type) {
@@ -39,7 +39,7 @@ func dictOf(v any, what string) (*types.Dict, error) {
 	return d, nil
 }
 
-// field is a dict's value for a key. ok is false if there is none.
+// field returns a dict's value for a key. ok is false without one.
 func field(d *types.Dict, key string) (v any, ok bool) {
 	for i := len(*d) - 1; i >= 0; i-- {
 		if k, isText := (*d)[i].Key.(string); isText && k == key {
@@ -49,7 +49,7 @@ func field(d *types.Dict, key string) (v any, ok bool) {
 	return nil, false
 }
 
-// listField is a dict's list; empty if there is none.
+// listField returns a dict's list, which is empty if missing.
 func listField(d *types.Dict, key, what string) (types.List, error) {
 	v, ok := field(d, key)
 	if !ok {
@@ -84,7 +84,7 @@ func intField(d *types.Dict, key, what string) (int64, error) {
 	return 0, fmt.Errorf("%s: %s is %s; want an integer of at most 64 bits", what, key, kindOf(v))
 }
 
-// uintField takes negative numbers as what they are in two's complement: handles.
+// uintField converts negative numbers by two's complement, because handles may be printed so.
 func uintField(d *types.Dict, key, what string) (uint64, error) {
 	v, _ := field(d, key)
 	return uintOf(v, what+": "+key)
