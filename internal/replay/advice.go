@@ -9,9 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-// Suggestions returns option strings that are worth a try against fragmentation. reserved is the
-// recorded peak in bytes, the limit of the one with garbage collection. Options of memcache alone are
-// suggested for its own recordings only.
+// Suggestions returns option strings that may reduce fragmentation. reserved is the recorded peak
+// in bytes, which becomes the limit of the option string with garbage collection. Options of
+// memcache alone are suggested only for its own recordings.
 func Suggestions(p *recording.Program, reserved int64) []string {
 	list := []string{"", "expandable_segments:True", "max_split_size_mb:64", "max_split_size_mb:256", "roundup_power2_divisions:4",
 		fmt.Sprintf("garbage_collection_threshold:0.8,memory_limit:%d", max(reserved, 1))}
@@ -21,8 +21,8 @@ func Suggestions(p *recording.Program, reserved int64) []string {
 	return list
 }
 
-// Advice compares the tried options with the recorded ones in a sentence: the best reserve least
-// without more failed requests. tried[i] is the estimate of options[i].
+// Advice compares the tried options with the recorded ones in a sentence. The best options reserve
+// least without more failed requests. tried[i] is the estimate of options[i].
 func Advice(recorded *Estimate, options []string, tried []*Estimate) string {
 	if recorded.PeakReserved == 0 {
 		return "the recording reserves no memory"

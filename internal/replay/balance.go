@@ -8,8 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-// compareStats compares what the entries come to with the statistics at the end. Of a recording that began with memory in
-// use it is what there is now.
+// compareStats compares the sums over the entries with the statistics at the end. For a recording
+// that began with memory in use only current values are compared.
 func (b *books) compareStats() {
 	want := b.p.Stats
 	if want == nil {
@@ -37,12 +37,13 @@ func (b *books) compareStat(name string, got int64) {
 	}
 }
 
-// compareBlocks compares the memory and the blocks that the entries leave with those at the end.
+// compareBlocks compares the memory and blocks after the last entry with those at the end of the
+// recording.
 func (b *books) compareBlocks() {
 	if b.p.Segments == nil {
 		return
 	}
-	var memory [][2]device.Ptr // joined
+	var memory [][2]device.Ptr // contiguous ranges joined
 	var blocks []recording.Block
 	for _, s := range b.memory {
 		memory = join2(memory, s.from, s.to)
@@ -81,7 +82,7 @@ func (b *books) compareBlocks() {
 	}
 }
 
-// join2 adds [from, to) to a list of ranges in order.
+// join2 adds [from, to) to a sorted list of ranges.
 func join2(list [][2]device.Ptr, from, to device.Ptr) [][2]device.Ptr {
 	if n := len(list); n > 0 && list[n-1][1] == from {
 		list[n-1][1] = to
@@ -90,7 +91,7 @@ func join2(list [][2]device.Ptr, from, to device.Ptr) [][2]device.Ptr {
 	return append(list, [2]device.Ptr{from, to})
 }
 
-// first is the first range of a list that is not in another.
+// first returns the first range of a list that is not in another.
 func first(list, other [][2]device.Ptr) [2]device.Ptr {
 	for i, r := range list {
 		if i >= len(other) || other[i] != r {
@@ -107,7 +108,7 @@ func at(list []recording.Block, i int) recording.Block {
 	return recording.Block{}
 }
 
-// verification is what the books come to.
+// verification returns the result of the books.
 func (b *books) verification() *Verification {
 	p := b.p
 	v := &Verification{

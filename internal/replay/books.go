@@ -8,9 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-// books are what a recording of ours says is reserved, in use and pending, entry by entry. They know nothing of how memory is
-// placed: only that a block lies in memory from the driver, over no other block, and is freed once. Every recording must pass,
-// whatever goroutines did, and what it comes to is what the cache's statistics say.
+// books track the memory that is reserved, in use and pending in a recording of ours, entry by
+// entry. They do not depend on the rules of placement. They only check that a block lies in memory
+// from the driver, overlaps no other block, and is freed once. Every recording must pass, however
+// goroutines overlap, and its sums must be the cache's statistics.
 type books struct {
 	outcome
 	p      *recording.Program
@@ -19,7 +20,7 @@ type books struct {
 	counts map[string]int64
 }
 
-// stretch is a segment, or mapped memory without a gap.
+// stretch is a segment, or contiguous mapped memory.
 type stretch struct {
 	from, to device.Ptr
 	mapped   bool
@@ -40,7 +41,7 @@ const (
 	heldBytes    = 32
 )
 
-// gauge is a quantity as the statistics have it.
+// gauge is a quantity of the statistics.
 type gauge struct{ current, peak, allocated, freed int64 }
 
 func (g *gauge) add(n int64) {
@@ -71,7 +72,7 @@ func checkBooks(p *recording.Program) (*books, error) {
 	return b, nil
 }
 
-// enter takes in an entry, and says what is wrong with it.
+// enter handles an entry, and returns its fault, or "".
 func (b *books) enter(e *recording.Entry) string {
 	if e.Action.Driver() {
 		b.counts["driver calls"]++
@@ -102,7 +103,7 @@ func (b *books) enter(e *recording.Entry) string {
 	return ""
 }
 
-// find is the index of the stretch with an address, or of the next one.
+// find returns the index of the stretch with an address, or of the next one.
 func (b *books) find(at device.Ptr) int {
 	i, _ := slices.BinarySearchFunc(b.memory, at, func(s stretch, at device.Ptr) int {
 		if s.to <= at {
@@ -113,8 +114,8 @@ func (b *books) find(at device.Ptr) int {
 	return i
 }
 
-// reserve adds memory. Mapped memory continues the memory before it and after it: blocks lie across
-// granules, but in one segment of any other kind.
+// reserve adds memory. Mapped memory extends adjacent mapped memory, because blocks span granules.
+// A block of any other segment lies within it.
 func (b *books) reserve(e *recording.Entry) string {
 	end := e.Addr + device.Ptr(e.Size)
 	i := b.find(e.Addr)
@@ -139,12 +140,13 @@ func (b *books) reserve(e *recording.Entry) string {
 		_ = b.p.Budget.Move(heldBytes * int64(len(b.memory[i].blocks)+len(added.blocks)))
 		added.to, added.blocks = b.memory[i].to, append(added.blocks, b.memory[i].blocks...)
 	}
-	_ = b.p.Budget.Move(stretchBytes * int64(len(b.memory)-first)) // the next entry finds an excess
+	// the next entry reports an excess
+	_ = b.p.Budget.Move(stretchBytes * int64(len(b.memory)-first))
 	b.memory = slices.Replace(b.memory, first, last, added)
 	return ""
 }
 
-// release takes memory away; of mapped memory it may be any part.
+// release removes memory, which may be any part of mapped memory.
 func (b *books) release(e *recording.Entry) string {
 	at, end := e.Addr, e.Addr+device.Ptr(e.Size)
 	mapped := e.Action == recording.SegmentUnmap
@@ -191,9 +193,10 @@ func byAddress(h held, at device.Ptr) int {
 	return 0
 }
 
-// over is a block of the stretch that overlaps [from, to).
+// over returns a block of the stretch that overlaps [from, to).
 func (s *stretch) over(from, to device.Ptr) (held, bool) {
-	k, _ := slices.BinarySearchFunc(s.blocks, to, byAddress) // the first that begins after it
+	// the first that begins after it
+	k, _ := slices.BinarySearchFunc(s.blocks, to, byAddress)
 	if k == 0 {
 		return held{}, false
 	}
@@ -230,7 +233,8 @@ func (b *books) handOut(e *recording.Entry) string {
 	return ""
 }
 
-// free ends the use of a block, or the wait for other streams. That it was in use the program has seen.
+// free ends the use of a block, or its wait for other streams. The program has checked that the
+// block was in use.
 func (b *books) free(e *recording.Entry) string {
 	i := b.find(e.Addr)
 	if i == len(b.memory) {

@@ -11,17 +11,17 @@ var driverActions = map[null.Op]recording.Action{
 	null.OpMap: recording.SegmentMap, null.OpUnmap: recording.SegmentUnmap,
 }
 
-// undo notices mappings that fail half-way. What is taken back then is no driver call: PyTorch maps after all memory
-// is there.
+// undo detects mappings that fail half-way. Unmapping their beginning is not a driver call of the
+// recording, because PyTorch maps after it has all memory.
 type undo struct{ failed bool }
 
-// before is told of each call before it is made.
+// before is called before each driver call.
 func (u *undo) before(c *null.Call) {
-	// Unless after is called the mapping failed; what is unmapped next is its beginning.
+	// Unless after is called, the mapping failed, and the next unmapping removes its beginning.
 	u.failed = c.Op == null.OpMap || u.failed && c.Op == null.OpUnmap
 }
 
-// append adds a call that was made to a list of driver calls, if it is one.
+// append adds a completed call to a list of driver calls, unless it is not one.
 func (u *undo) append(list []recording.Entry, c null.Call) []recording.Entry {
 	action, ok := driverActions[c.Op]
 	if !ok {
@@ -43,7 +43,7 @@ func (u *undo) append(list []recording.Entry, c null.Call) []recording.Entry {
 	return join(list, recording.Entry{Action: action, Addr: c.Ptr, Size: c.Bytes, Block: -1})
 }
 
-// join adds e to a list of driver calls. A mapping that goes on where the one before it ended is a part of it.
+// join adds e to a list of driver calls. A mapping that continues the previous one extends it.
 func join(list []recording.Entry, e recording.Entry) []recording.Entry {
 	if n := len(list); n > 0 && (e.Action == recording.SegmentMap || e.Action == recording.SegmentUnmap) {
 		last := &list[n-1]

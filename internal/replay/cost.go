@@ -5,8 +5,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-// The work of a replay, in units of package budget. Lists that a call of the cache or the device walks
-// are charged by their lengths.
+// The work of a replay, in units of package budget. A list that a call of the cache or the device
+// walks is charged by its length.
 const (
 	machineWork = 2500 // of a cache and its device
 	stepWork    = 30   // of a call
@@ -19,20 +19,21 @@ const (
 // The memory of a replay, in bytes.
 const (
 	handOutMemory = 48  // of each block that was ever in use
-	liveMemory    = 500 // of each block at the time with the most
+	liveMemory    = 500 // of each block at the moment with the most
 	streamMemory  = 22000
 	poolMemory    = 25000
 )
 
 // cost charges a replay to a budget. It keeps the first error.
 type cost struct {
-	budget  *budget.Budget
-	spans   int   // pieces of memory from the driver
-	streams int   // statistics are added up over them
-	private int   // pools, of which the same holds
+	budget *budget.Budget
+	spans  int // pieces of memory from the driver
+	// statistics are summed over them
+	streams int
+	private int   // pools, over which they are summed too
 	memory  int64 // bytes charged
 	err     error // once the budget is exceeded
-	over    bool  // what is given back was charged when it was made
+	over    bool  // at the end: releases were charged with the allocations
 }
 
 // work charges n units.
@@ -64,11 +65,11 @@ func (c *cost) add() error {
 	return c.hold(poolMemory)
 }
 
-// sums charges what adds up all streams and pools, such as statistics.
+// sums charges for a sum over all streams and pools, such as statistics.
 func (c *cost) sums() { c.work(20*c.streams + 10*c.private) }
 
-// driver charges a call of the driver, whose table has all pieces of memory in order. Calls for more
-// memory fail once the budget is exceeded.
+// driver charges for a driver call, because the device has a sorted table of all memory. Calls that
+// allocate fail once the budget is exceeded.
 func (c *cost) driver(op null.Op) error {
 	c.work(driverWork + c.spans/20)
 	c.sums()
@@ -88,5 +89,5 @@ func (c *cost) count(op null.Op) {
 	}
 }
 
-// walk charges a flush or a collection, which looks at all memory.
+// walk charges for a flush or a collection, which visits all memory.
 func (c *cost) walk(live int) { c.work(c.spans + live + 20*c.streams + c.private*(10+c.spans/4)) }

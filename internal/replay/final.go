@@ -11,13 +11,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// compareStats compares the statistics at the end, of those names that both have.
+// compareStats compares the statistics at the end that both sides have.
 func (r *run) compareStats() (unknown []string) {
 	got := r.cache.Stats().Map()
 	for _, name := range slices.Sorted(maps.Keys(r.p.Stats)) {
 		want := r.p.Stats[name]
 		if r.p.Start != nil && !strings.HasSuffix(name, ".current") {
-			continue // it counts what was before the recording, too
+			continue // it includes the time before the recording
 		}
 		v, ok := got[name]
 		if !ok {
@@ -60,7 +60,7 @@ func (r *run) compareBlocks() {
 	}
 }
 
-// compareSegment compares the blocks of a segment that both have.
+// compareSegment compares the blocks of a segment that both sides have.
 func (r *run) compareSegment(s memcache.SegmentSnapshot, w recording.Segment) {
 	for i := range max(len(s.Blocks), len(w.Blocks)) {
 		var got, want recording.Block
@@ -71,10 +71,11 @@ func (r *run) compareSegment(s memcache.SegmentSnapshot, w recording.Segment) {
 		if i < len(w.Blocks) {
 			want = w.Blocks[i]
 		}
-		if got.Requested == restore.UnknownRequest { // an earlier hand-out's, of before the recording
+		// of a hand-out from before the recording
+		if got.Requested == restore.UnknownRequest {
 			got.Requested = want.Requested
 		}
-		if want.Requested < 0 { // the file does not tell
+		if want.Requested < 0 { // the file does not record it
 			want.Requested = got.Requested
 		}
 		if got != want {

@@ -11,9 +11,10 @@ import (
 // granule divides the size of every segment, in bytes.
 const granule = sizes.SmallSegment
 
-// limits are the memory limits to try, in bytes, likely ones first; 0 is none. Every attempt to get a
-// segment bounds an unknown limit: with r bytes reserved, success says that the limit is at least r and the segment, an
-// out-of-memory error or a release in front of it that it is less.
+// limits returns the memory limits to try, in bytes, likely ones first; 0 is none. Every attempt to
+// allocate a segment bounds an unknown limit. With r bytes reserved, success shows that the limit
+// is at least r plus the segment. An out-of-memory error, or a release before the attempt, shows
+// that it is less.
 func limits(p *recording.Program, config memcache.Config) []int64 {
 	if p.LimitKnown {
 		return []int64{p.Limit}
@@ -32,7 +33,8 @@ func limits(p *recording.Program, config memcache.Config) []int64 {
 		return []int64{0}
 	}
 	if b.high == math.MaxInt64 && !releasesPart(config) && !assume(p, true, false).retriedSurely() {
-		return []int64{0, b.low} // what gave memory back may have been an empty_cache each time
+		// each release may have been an empty_cache
+		return []int64{0, b.low}
 	}
 	return []int64{b.low, 0}
 }
@@ -41,14 +43,14 @@ func limits(p *recording.Program, config memcache.Config) []int64 {
 // empty_cache.
 func releasesPart(config memcache.Config) bool { return config.MaxSplitSizeMB > 0 }
 
-// bounds are what a limit is known to be: low <= limit < high.
+// bounds bound a limit: low <= limit < high.
 type bounds struct {
 	low, high int64
-	most      int64 // the bytes reserved at the peak
+	most      int64 // reserved bytes at the peak
 	released  bool  // an allocation gave segments back
 }
 
-// bound reads off the recording what a limit is known to be.
+// bound derives the bounds of the limit from the recording.
 func bound(p *recording.Program, config memcache.Config) bounds {
 	b := bounds{high: math.MaxInt64}
 	reserved := p.Start.Reserved()
@@ -82,13 +84,13 @@ func bound(p *recording.Program, config memcache.Config) bounds {
 	return b
 }
 
-// maxLimits bounds how many limits are tried with garbage collection.
+// maxLimits bounds the number of limits that are tried with garbage collection.
 const maxLimits = 2048
 
-// collecting are limits whose thresholds differ: what is reserved is a multiple of a granule, so of each threshold only
-// the whole granules count.
+// collecting returns limits with different thresholds. Reserved memory is a multiple of a granule,
+// so only the whole granules of a threshold matter.
 func (b bounds) collecting(threshold float64) (list []int64) {
-	// Something was collected, so that the threshold is below the peak.
+	// There was a collection, so the threshold is below the peak.
 	high := min(b.high, int64(min(float64(b.most)/threshold, recording.MaxSize))+granule)
 	low := max(b.low, 1)
 	for limit := low; limit < high && len(list) < maxLimits; {

@@ -14,56 +14,62 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// machine is a cache on a null device that makes a program's calls. The device is where the recording's world comes in: it
-// gives the addresses that PyTorch got, refuses what its driver refused, and completes frees when the recording has them
-// complete. For that each free that was not complete at once is held up by a stream of its own, whose ID says in which
-// order the cache sees it complete.
+// machine is a cache on a null device that makes a program's calls. The device reproduces the
+// conditions of the recording: it returns the addresses that PyTorch got, refuses what its driver
+// refused, and completes frees when the recording does. For that, a stream of its own holds up each
+// free that was not complete at once. The stream's ID decides the order in which the cache sees the
+// completions.
 type machine struct {
 	p       *recording.Program
 	dev     *null.Device
-	of      device.Device // what the cache takes it for
+	of      device.Device // the device as the cache sees it
 	cache   *memcache.Cache
-	byIndex []device.Stream          // of p.Streams
-	byID    map[uint64]device.Stream // the same
+	byIndex []device.Stream          // in the order of p.Streams
+	byID    map[uint64]device.Stream // the same streams
 
 	firstPending uint64
-	options      map[int]memcache.Config // that were parsed, by number
-	lastUse      []int                   // the last request of each stream, by step
+	options      map[int]memcache.Config // parsed options, by number
+	lastUse      []int                   // the step of each stream's last request
 	blocks       []memcache.Block
-	held         map[int32]pendingFree // by hand-out: frees that the program has not seen completed
+	// by hand-out: frees whose completion the program has not seen
+	held map[int32]pendingFree
 
 	completed []int32 // by hand-out: the entry that completes its free; -1: none
 
-	places map[place][]device.Ptr // addresses for segments and of reservations
+	places map[place][]device.Ptr // addresses of segments and reservations
 
-	// Of the call that is being made:
-	expect []recording.Entry // the driver calls that the recording has in it
-	got    []recording.Entry // those that the cache made; adjacent mappings are one
-	wanted int               // how many of expect the cache is past
+	// State of the current call:
+	expect []recording.Entry // its driver calls in the recording
+	got    []recording.Entry // its driver calls in the cache; adjacent mappings are joined
+	wanted int               // number of entries of expect that the cache has passed
 	undo   undo
-	full   bool // the driver has no more memory than the recording shows
+	// the driver has no memory beyond the recorded calls
+	full bool
 
 	pools pools
 
-	requested *recording.Step // the request that is made, or was last
-	freed     int32           // the hand-out that is freed, or was last, of those that are not free at once
+	requested *recording.Step // the current or last request
+	// the current or last freed hand-out, of frees that are not complete at once
+	freed int32
 
 	cost
-	exactly bool              // of a recording of ours: the driver does what it did
-	ranges  []recording.Entry // the addresses that it reserved
+	exactly bool              // of a recording of ours: the driver repeats its recorded results
+	ranges  []recording.Entry // recorded reservations of addresses
 }
 
-// pendingFree is a freed block whose streams are held up, or one that is going to be.
+// pendingFree is a freed block whose streams are held up, or a block that will be freed so.
 type pendingFree struct {
 	streams  []*null.Stream
 	releases []func()
 	freed    bool
-	deferred int // freed while a pool was entered, after so many calls that take such frees up; 0: it was not
+	// freed while a pool was entered: 1 + the number of earlier calls that take up such frees; 0:
+	// it was not
+	deferred int
 }
 
-// firstPending begins the IDs of the streams that hold up one free each: the middle of the widest gap between
-// recorded IDs. They ascend in the order in which the recording has the completions, which is the order in
-// which the cache then sees them.
+// firstPending returns the first ID of the streams that hold up one free each: the middle of the
+// widest gap between recorded IDs. The IDs ascend in the recorded order of completions, which is
+// then the order in which the cache sees them.
 func firstPending(streams []uint64) uint64 {
 	ids := append(slices.Sorted(slices.Values(streams)), math.MaxUint64)
 	var before, widest, first uint64
@@ -76,9 +82,9 @@ func firstPending(streams []uint64) uint64 {
 	return first
 }
 
-// newMachine makes a cache under config, on a device with the recorded memory and streams.
-// exactly, the driver does what it did in the recording, which must be ours.
-// It begins with what begin gives it: restore, place, or nothing.
+// newMachine makes a cache under config, on a device with the recorded memory and streams. With
+// exactly, the driver repeats its results in the recording, which must be ours. begin creates the
+// initial state: restore, place, or nothing.
 func newMachine(p *recording.Program, config memcache.Config, b *budget.Budget, exactly bool, begin func(*machine) error) (*machine, error) {
 	c := cost{budget: b, streams: len(p.Streams)}
 	refuse := func(err error) (*machine, error) {
@@ -112,7 +118,7 @@ func newMachine(p *recording.Program, config memcache.Config, b *budget.Budget, 
 	return m, nil
 }
 
-// start makes the recorded streams and pools, and begins.
+// start makes the recorded streams and pools, and calls begin.
 func (m *machine) start(begin func(*machine) error) error {
 	p := m.p
 	for _, id := range p.Streams {
@@ -152,13 +158,14 @@ func (m *machine) start(begin func(*machine) error) error {
 	return nil
 }
 
-// close gives everything back.
+// close releases everything.
 func (m *machine) close() {
 	m.over = true
 	for block := range m.held {
 		m.complete(block)
 	}
-	_ = m.cache.Close() // blocks are live, as they were at the end of the recording
+	// blocks are live, as at the end of the recording
+	_ = m.cache.Close()
 	for _, s := range m.byIndex {
 		_ = s.Close()
 	}
@@ -166,7 +173,7 @@ func (m *machine) close() {
 	m.end()
 }
 
-// before chooses addresses as the recording has them, and lets time pass when the cache waits.
+// before chooses the recorded addresses, and completes frees when the cache waits.
 func (m *machine) before(c *null.Call) {
 	if c.Err = m.driver(c.Op); c.Err != nil {
 		return
@@ -194,7 +201,7 @@ func (m *machine) before(c *null.Call) {
 		m.usePlace(recording.Reserve, c)
 		at := next.Addr
 		if next.Action != recording.SegmentMap {
-			at = m.laterMapping() // this one fails
+			at = m.laterMapping() // this call fails
 		}
 		if at != 0 && m.dev.Vacant(at, c.Bytes) {
 			c.Ptr = at
@@ -205,7 +212,8 @@ func (m *machine) before(c *null.Call) {
 		}
 	case null.OpSynchronize:
 		m.work(2 * len(m.held))
-		for block, h := range m.held { // a flush waits for all that are freed, or for a pool's
+		// a flush waits for all freed blocks, or for those of a pool
+		for block, h := range m.held {
 			if h.freed && (m.pools.flushed == 0 || m.p.Home(block) == m.pools.flushed) {
 				m.complete(block)
 			}
@@ -213,13 +221,13 @@ func (m *machine) before(c *null.Call) {
 	}
 }
 
-// place is what has an address in a recording: a segment or a reservation of so many bytes.
+// place is a kind of memory that has addresses in a recording: segments or reservations of a size.
 type place struct {
 	action recording.Action
 	bytes  int64
 }
 
-// usePlace gives a call the next of the addresses that such calls had, if it is vacant.
+// usePlace gives a call the next recorded address of such calls, if it is free.
 func (m *machine) usePlace(a recording.Action, c *null.Call) {
 	at := place{a, c.Bytes}
 	if list := m.places[at]; len(list) > 0 {
@@ -230,7 +238,7 @@ func (m *machine) usePlace(a recording.Action, c *null.Call) {
 	}
 }
 
-// continues reports whether a mapping is the next part of one that the recording has.
+// continues reports whether a mapping is the next part of a recorded one.
 func (m *machine) continues(c *null.Call) bool {
 	if m.wanted == 0 || m.wanted > len(m.expect) || len(m.got) == 0 {
 		return false
@@ -239,20 +247,20 @@ func (m *machine) continues(c *null.Call) bool {
 	return got.Action == recording.SegmentMap && got.Addr == want.Addr && got.Addr+device.Ptr(got.Size) == c.Ptr && got.Size < want.Size
 }
 
-// outOfMemory is what the driver says when it has no memory.
+// outOfMemory returns the driver's error when it has no memory.
 func (m *machine) outOfMemory(op string, bytes int64) error {
 	return &device.Error{Op: op, Device: "null", Bytes: bytes, Code: device.CodeOutOfMemory,
 		Detail: "as in the recording", Err: device.ErrOutOfMemory}
 }
 
-// after notes a driver call.
+// after records a completed driver call.
 func (m *machine) after(c null.Call) {
 	m.count(c.Op)
 	m.got = m.undo.append(m.got, c)
 	m.wanted = len(m.got)
 }
 
-// begin starts a call in which the recording has the driver calls among entries.
+// begin starts a call; its recorded driver calls are among entries.
 func (m *machine) begin(entries []recording.Entry, full bool) {
 	m.got, m.wanted, m.full = m.got[:0], 0, full
 	m.expect, m.ranges = m.expect[:0], m.ranges[:0]
@@ -270,7 +278,7 @@ func (m *machine) begin(entries []recording.Entry, full bool) {
 func (m *machine) allocate(s *recording.Step) (memcache.Block, error) {
 	m.requested = s
 	defer m.pools.takeUp()
-	m.work(2 * len(m.held)) // whose events are asked for
+	m.work(2 * len(m.held)) // their events are queried
 	b, err := m.cache.Alloc(m.pools.context(s.Pool), m.p.Entries[s.Entry].Size, m.byIndex[s.Stream])
 	if err != nil {
 		m.work(oomWork)
@@ -282,17 +290,17 @@ func (m *machine) allocate(s *recording.Step) (memcache.Block, error) {
 	return b, err
 }
 
-// release makes the free of a step; later, it is not complete at once.
+// release makes the free of a step. With later, the free is not complete at once.
 func (m *machine) release(s *recording.Step, later bool) error {
 	b := m.blocks[s.Block]
 	if !later {
 		return b.Free()
 	}
 	if b.IsZero() {
-		return nil // its allocation failed here
+		return nil // its allocation failed in this replay
 	}
 	h := m.held[s.Block]
-	if len(h.streams) == 0 { // who uses it is not recorded
+	if len(h.streams) == 0 { // the streams that use it are not recorded
 		if err := m.use(s.Block, 0); err != nil {
 			return err
 		}
@@ -306,8 +314,8 @@ func (m *machine) release(s *recording.Step, later bool) error {
 	return b.Free()
 }
 
-// use records a stream on the block of a hand-out: the one in place of the recorded stream of an index, which is held until the
-// free is complete.
+// use records a stream on the block of a hand-out: the replacement for the recorded stream of an
+// index, which is held up until the free is complete.
 func (m *machine) use(block, index int32) error {
 	h := m.held[block]
 	order := uint64(m.completed[block])
@@ -332,7 +340,7 @@ func (m *machine) use(block, index int32) error {
 	return m.blocks[block].RecordStream(m.taken(stream))
 }
 
-// complete lets the work end that holds up the free of a hand-out.
+// complete ends the work that holds up the free of a hand-out.
 func (m *machine) complete(block int32) {
 	h, ok := m.held[block]
 	if !ok {
@@ -345,7 +353,8 @@ func (m *machine) complete(block int32) {
 	}
 }
 
-// finish lets that work end, but keeps the streams open: a free that was put aside records an event there, which is complete then.
+// finish ends that work, but keeps the streams open: a deferred free will record an event there,
+// which is then complete.
 func (h pendingFree) finish() {
 	for _, release := range h.releases {
 		release()
@@ -364,14 +373,14 @@ func (m *machine) call(s *recording.Step) error {
 		}
 		return m.pools.call(s, e)
 	case m.blocks[s.Block].IsZero():
-		return nil // its allocation failed here
+		return nil // its allocation failed in this replay
 	}
 	return m.use(s.Block, s.Stream)
 }
 
-// setOptions changes the options as the entry says. The limit stays.
+// setOptions applies the options of an entry. The limit stays.
 func (m *machine) setOptions(e *recording.Entry) error {
-	m.work(5 * (m.spans + m.p.MostLive)) // blocks are counted anew
+	m.work(5 * (m.spans + m.p.MostLive)) // blocks are counted again
 	config, known := m.options[int(e.Addr)]
 	if !known {
 		var err error

@@ -36,19 +36,19 @@ func OptionsFor(p *recording.Program, options string) (config memcache.Config, l
 		}
 		c, err := memcache.ParseConfig(said + "," + options)
 		switch {
-		case err != nil && i > 0: // these options are never so
+		case err != nil && i > 0: // these options are never exact
 		case err != nil:
 			return c, options, err
 		case i == 0:
 			config, label = c, strings.TrimSuffix(said+","+options, ",")
 		case c.Exact == config.Exact:
-			label = options // it says so itself
+			label = options // the recording has the value itself
 		}
 	}
 	return config, label, nil
 }
 
-// RecordedOptions is [Config], and how OptionsFor labels the recorded options.
+// RecordedOptions returns [Config] and OptionsFor's label of the recorded options.
 func RecordedOptions(p *recording.Program) (config memcache.Config, label string, err error) {
 	conf := p.Conf
 	if !p.Own {
@@ -67,7 +67,8 @@ func Config(p *recording.Program) (memcache.Config, error) {
 	parse := ParseOptions
 	conf := p.Conf
 	if p.Own {
-		parse = memcache.ParseConfig // it says itself whether it was exact
+		// the recording has the value of exact
+		parse = memcache.ParseConfig
 	} else {
 		conf, _ = knownOptions(conf)
 	}
@@ -77,7 +78,7 @@ func Config(p *recording.Program) (memcache.Config, error) {
 	}
 	if p.Own {
 		config.PerProcessMemoryFraction, config.MemoryLimit = 0, 0
-		config.MaxCachedBytes = 0 // the recording has the trims that followed from it
+		config.MaxCachedBytes = 0 // the recording contains the resulting trims
 	}
 	if s := p.Settings; s != nil {
 		config.MaxSplitSizeMB = max(s.MaxSplitSize, 0) >> 20

@@ -52,13 +52,13 @@ func verifyOwn(p *recording.Program) (*Verification, error) {
 	return v, nil
 }
 
-// refused reports whether the driver had no memory in a call.
+// refused reports whether the driver refused memory in a call.
 func refused(inside []recording.Entry) bool {
 	return slices.ContainsFunc(inside, func(e recording.Entry) bool { return e.Action == recording.Refused })
 }
 
-// closeStreams closes the streams that the cache found closed in the call of step i, but one that a request after it is on, as
-// that was under way by then.
+// closeStreams closes the streams that the cache found closed in the call of step i, except a
+// stream with a later request, because that request had already started.
 func (m *machine) closeStreams(i int, inside []recording.Entry) {
 	for _, e := range inside {
 		if e.Action != recording.StreamClosed {
@@ -71,7 +71,7 @@ func (m *machine) closeStreams(i int, inside []recording.Entry) {
 	}
 }
 
-// reserve lets the driver reserve the addresses that it did, and no others.
+// reserve makes the driver reserve the recorded addresses, and no others.
 func (m *machine) reserve(c *null.Call) {
 	if len(m.ranges) == 0 || m.ranges[0].Size != c.Bytes {
 		c.Err = m.outOfMemory("Reserve", c.Bytes)
@@ -84,10 +84,10 @@ func (m *machine) reserve(c *null.Call) {
 	}
 }
 
-// hostDevice is a null device that a cache takes for host memory.
+// hostDevice is a null device that presents itself as host memory.
 type hostDevice struct{ *null.Device }
 
-// Bytes has none.
+// Bytes returns an error, because the device has no contents.
 func (hostDevice) Bytes(device.Ptr, int64) ([]byte, error) { return nil, device.ErrInvalid }
 
 // hostStream is a stream of a hostDevice.
@@ -96,10 +96,10 @@ type hostStream struct {
 	dev device.Device
 }
 
-// Device is the one that the cache knows.
+// Device returns the hostDevice, which the cache uses.
 func (s hostStream) Device() device.Device { return s.dev }
 
-// taken is what the cache takes a stream for.
+// taken returns a stream as the cache sees it.
 func (m *machine) taken(s *null.Stream) device.Stream {
 	if _, host := m.of.(hostDevice); host {
 		return hostStream{s, m.of}
@@ -119,7 +119,8 @@ func (r *run) reset(a recording.Action) {
 	}
 }
 
-// empty makes the call that gave memory back as entries say, inside or before the call of step s.
+// empty repeats the call that returned memory according to entries, inside or before the call of
+// step s.
 func (m *machine) empty(s *recording.Step, entries []recording.Entry) error {
 	m.walk(m.p.MostLive)
 	switch e := m.p.Entries[min(int(s.To), len(m.p.Entries)-1)]; {
@@ -130,14 +131,15 @@ func (m *machine) empty(s *recording.Step, entries []recording.Entry) error {
 		return m.pools.emptyCache(s.Pool)
 	}
 	if !m.p.Own && !m.cache.Config().Exact && !shapeOf(entries).releases {
-		m.completeAll(entries) // whatever was emptied, it had nothing to release
+		// no memory was left to release
+		m.completeAll(entries)
 		return m.cache.PollFrees()
 	}
 	return m.pools.emptyCache(m.emptied(entries))
 }
 
-// emptied returns the private pool that was emptied alone, or 0, and releases that pool. Emptying a
-// pool releases its own memory only and, if the cache is Exact, completes its own frees only.
+// emptied returns the private pool that alone was emptied, or 0, and releases that pool. Emptying a
+// pool releases only its memory and, if the cache is Exact, completes only its frees.
 func (m *machine) emptied(entries []recording.Entry) (pool uint64) {
 	m.pools.release(0, entries)
 	exact, first := m.cache.Config().Exact, true
@@ -162,7 +164,7 @@ func (m *machine) emptied(entries []recording.Entry) (pool uint64) {
 	return pool
 }
 
-// allocations is the number of requests in a program.
+// allocations returns the number of requests in a program.
 func allocations(p *recording.Program) (n int) {
 	for i := range p.Steps {
 		if k := p.Steps[i].Kind; k == recording.StepAlloc || k == recording.StepOOM {

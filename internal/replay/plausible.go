@@ -9,17 +9,17 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// A search that tried every reading of every call would not end. Before a call is replayed the cache is at hand in the state
-// in which the recorded one was, if all went well so far: what it has free and reserved says what it is going to do. It
-// takes a snapshot for each call that can be read in several ways, and spares most replays.
+// A search through every reading of every call would not end. Before a call is replayed the cache
+// is in the recorded state, if all readings were right so far, so its free and reserved memory
+// predicts the call. The check takes a snapshot for each ambiguous call, and saves most replays.
 
-// plausible keeps the readings of an allocation, or of a free and the allocation after it, that the cache as it is now
-// agrees with. All are kept if none is left.
+// plausible keeps the readings of an allocation, or of a free and the allocation after it, that
+// agree with the cache's current state. If none is left, it keeps all.
 func (r *run) plausible(i int, list []reading) []reading {
 	if len(list) < 2 {
 		return list
 	}
-	var freed device.Ptr // by a free just before
+	var freed device.Ptr // of a free just before
 	if r.p.Steps[i].Kind == recording.StepFree {
 		freed = r.p.Entries[r.p.Steps[i].Entry].Addr
 		i++
@@ -36,7 +36,8 @@ func (r *run) plausible(i int, list []reading) []reading {
 		if how.empty || !released && !how.waits() {
 			return true
 		}
-		return how.full != over || collects && !how.full // the limit or the driver refused, or there was a collection
+		// the limit or the driver refused, or there was a collection
+		return how.full != over || collects && !how.full
 	})
 	if len(left) > 1 {
 		r.work(blockWork * 2 * r.p.MostLive)
@@ -61,7 +62,7 @@ func (r *run) plausible(i int, list []reading) []reading {
 	return left
 }
 
-// keep returns the readings that are ok.
+// keep returns the readings for which ok is true.
 func keep(list []reading, ok func(reading) bool) (kept []reading) {
 	for _, how := range list {
 		if ok(how) {
@@ -71,8 +72,8 @@ func keep(list []reading, ok func(reading) bool) (kept []reading) {
 	return kept
 }
 
-// releasesFirst reports whether an allocation that fails releases free blocks before it waits for frees: by a collection, or
-// because of max_split_size_mb.
+// releasesFirst reports whether a failing allocation releases free blocks before it waits for
+// frees: by a collection, or because of max_split_size_mb.
 func (r *run) releasesFirst(segments []memcache.SegmentSnapshot, step *recording.Step, collects bool) bool {
 	e, pool := &r.p.Entries[step.Entry], r.pools.id(step.Pool)
 	split := r.config.MaxSplitSizeMB << 20
@@ -87,7 +88,7 @@ func (r *run) releasesFirst(segments []memcache.SegmentSnapshot, step *recording
 	return false
 }
 
-// finds reports whether a request is served by a free block, with those of free among them.
+// finds reports whether a free block serves a request. Blocks in free count as free.
 func (r *run) finds(segments []memcache.SegmentSnapshot, step *recording.Step, free map[device.Ptr]bool) bool {
 	e, pool := &r.p.Entries[step.Entry], r.pools.id(step.Pool)
 	bytes, kind := r.config.RoundSize(e.Size), "small"
@@ -99,7 +100,7 @@ func (r *run) finds(segments []memcache.SegmentSnapshot, step *recording.Step, f
 		if s.Stream != e.Stream || s.Pool != kind || s.PoolID != pool {
 			continue
 		}
-		var size int64 // of the free blocks up to here, which merge
+		var size int64 // of the preceding free blocks, which merge
 		for i, b := range s.Blocks {
 			if b.State == memcache.BlockInactive || free[b.Address] {
 				if size += b.Size; i+1 < len(s.Blocks) {

@@ -7,24 +7,26 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// pools are the private pools of a recording, as far as its calls have made them.
+// pools are the private pools of a recording that its calls have made so far.
 type pools struct {
 	cache    *memcache.Cache
-	ids      map[uint64][2]uint64 // by number, as PyTorch has them
+	ids      map[uint64][2]uint64 // PyTorch's IDs, by number
 	byNumber map[uint64]*privatePool
-	entered  int    // contexts that are under way
-	captures int    // of them
-	takenUp  int    // one more than the calls that took up frees which were put aside
-	flushed  uint64 // the one that is emptied; 0: all are, or none
+	entered  int // open contexts
+	captures int // those of captures
+	// 1 + the number of calls that took up deferred frees
+	takenUp int
+	// the pool that is being emptied; 0: all pools, or none
+	flushed uint64
 }
 
 // privatePool is one of them.
 type privatePool struct {
 	*memcache.Pool
-	leaves []func() // of its contexts that are under way
+	leaves []func() // exits of its open contexts
 }
 
-// context is what requests of a pool have; number 0 is the default pool.
+// context returns the context of a pool's requests. Number 0 is the default pool.
 func (ps *pools) context(number uint64) context.Context {
 	ctx := context.Background()
 	if p := ps.byNumber[number]; p != nil {
@@ -33,7 +35,7 @@ func (ps *pools) context(number uint64) context.Context {
 	return ctx
 }
 
-// id is that of a pool.
+// id returns the ID of a pool.
 func (ps *pools) id(number uint64) memcache.PoolID {
 	if p := ps.byNumber[number]; p != nil {
 		return p.ID()
@@ -41,7 +43,7 @@ func (ps *pools) id(number uint64) memcache.PoolID {
 	return memcache.PoolID(ps.ids[number])
 }
 
-// call makes the call of a step, which e is.
+// call makes the call of a step, whose entry is e.
 func (ps *pools) call(s *recording.Step, e *recording.Entry) error {
 	if s.Edge && e.Action != recording.PoolRelease {
 		if err := ps.add(s.Pool, e); err != nil {
@@ -74,7 +76,7 @@ func (ps *pools) call(s *recording.Step, e *recording.Entry) error {
 	return nil
 }
 
-// count counts a context that begins or ends.
+// count counts the begin or end of a context.
 func (ps *pools) count(capture bool, n int) {
 	ps.entered += n
 	if capture {
@@ -82,14 +84,14 @@ func (ps *pools) count(capture bool, n int) {
 	}
 }
 
-// takeUp notes a call that takes frees up which were put aside, unless a pool is entered.
+// takeUp records a call that takes up deferred frees, unless a pool is entered.
 func (ps *pools) takeUp() {
 	if ps.entered == 0 {
 		ps.takenUp++
 	}
 }
 
-// add makes a pool, with the ID that PyTorch gave it.
+// add makes a pool with PyTorch's ID.
 func (ps *pools) add(number uint64, e *recording.Entry) error {
 	o := memcache.PoolOptions{ID: memcache.PoolID(ps.ids[number])}
 	if e.Action == recording.PoolNew {
@@ -127,7 +129,7 @@ func (ps *pools) release(own uint64, entries []recording.Entry) {
 	}
 }
 
-// emptyCache calls EmptyCache, of a pool or, of number 0, of all.
+// emptyCache calls EmptyCache for a pool, or for all with number 0.
 func (ps *pools) emptyCache(number uint64) error {
 	defer ps.takeUp()
 	if number == 0 {
@@ -137,7 +139,7 @@ func (ps *pools) emptyCache(number uint64) error {
 	if p == nil {
 		return nil
 	}
-	if ps.cache.Config().Exact { // else it waits for all
+	if ps.cache.Config().Exact { // otherwise it waits for all
 		ps.flushed = number
 	}
 	defer func() { ps.flushed = 0 }()

@@ -79,12 +79,13 @@ func rangeBases(p *recording.Program) map[rangeKey]device.Ptr {
 				}
 			case recording.SegmentUnmap:
 				if p.Budget.Scan(len(open)) != nil {
-					return bases // the next charge fails, too
+					return bases // the next charge reports it
 				}
 				for key, x := range open {
 					if x.from <= e.Addr && e.Addr < x.to {
 						if x.mapped -= e.Size; x.mapped <= 0 {
-							delete(open, key) // the range is gone; another one may be anywhere
+							// the range was released; another one may be anywhere
+							delete(open, key)
 						}
 					}
 				}

@@ -6,28 +6,34 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-// reading is one way in which a call can have gone that left its entries. A recording does not say whether
-// a completed free was noticed by the poll at a call's start or waited for by a flush later in it, whether
-// the flush belonged to the call or was an empty_cache before it, and what the driver refused.
+// reading is one explanation of a call's entries. A recording does not contain whether a completed
+// free was seen by the poll at a call's start or by a flush later in it, whether the flush belonged
+// to the call or to an empty_cache before it, and which requests the driver refused.
 type reading struct {
-	late   bool // a free that looks complete at once was pending: the next call's flush waited for it
-	empty  bool // an empty_cache came before the call, and did all but its growth
-	full   bool // the driver had no more memory than the entries show
-	waited bool // the completions at the call's start were waited for; if only some were, it comes to the same
+	// a free that looks complete at once was pending: the next call's flush waited for it
+	late bool
+	// an empty_cache came before the call, and did everything except its growth
+	empty bool
+	// the driver had no memory beyond that in the entries
+	full bool
+	// the completions at the call's start were waited for; if only some were, the result is the
+	// same
+	waited bool
 }
 
-// waits reports whether the call's flush waited for frees that could have been polled.
+// waits reports whether the call's flush waited for frees that a poll could have completed.
 func (h reading) waits() bool { return h.late || h.waited }
 
-// shape is what the entries inside a call look like.
+// shape describes the entries inside a call.
 type shape struct {
-	lead     int // completions before any driver call
+	lead     int // number of completions before the first driver call
 	releases bool
-	grows    bool // the last driver call gets memory
-	cut      int  // behind the last release: an empty_cache before the call ends there
+	grows    bool // the last driver call allocates
+	// index after the last release, where an empty_cache before the call ends
+	cut int
 }
 
-// shapeOf is the shape of the entries inside a call.
+// shapeOf returns the shape of the entries inside a call.
 func shapeOf(inside []recording.Entry) (s shape) {
 	for i, e := range inside {
 		switch {
@@ -44,17 +50,19 @@ func shapeOf(inside []recording.Entry) (s shape) {
 	return s
 }
 
-// assumptions are what is known of a whole recording.
+// assumptions are properties of a whole recording.
 type assumptions struct {
-	limited    bool // there is a memory limit
-	expandable bool // segments are
-	calls      bool // those of empty_cache and record_stream are recorded
-	emptied    int  // calls of empty_cache; -1: unknown
-	retried    bool // allocations were tried again after a flush, or nobody knows
+	limited bool // it has a memory limit
+	// segments are expandable
+	expandable bool
+	calls      bool // calls of empty_cache and record_stream are recorded
+	emptied    int  // number of calls of empty_cache; -1: unknown
+	// allocations were retried after a flush, or it is unknown
+	retried bool
 }
 
-// assume is what the statistics at the end say of all calls together: each retry flushed once, and each other flush was an
-// empty_cache.
+// assume derives the assumptions from the statistics at the end: each retry flushed once, and each
+// other flush was an empty_cache.
 func assume(p *recording.Program, limited, expandable bool) assumptions {
 	a := assumptions{limited: limited, expandable: expandable, calls: p.Calls, emptied: -1, retried: true}
 	retries, ok := p.Stats["num_alloc_retries"]
@@ -68,11 +76,11 @@ func assume(p *recording.Program, limited, expandable bool) assumptions {
 	return a
 }
 
-// retriedSurely reports whether the statistics say that allocations were tried again.
+// retriedSurely reports whether the statistics show retries.
 func (a assumptions) retriedSurely() bool { return a.emptied >= 0 && a.retried }
 
-// readings are the ways to read a step, likely ones first; nil if there is nothing to read, or if the step before it was
-// read together with it.
+// readings returns the readings of a step, likely ones first, or nil if the step is unambiguous or
+// was read together with the step before it.
 func (a assumptions) readings(p *recording.Program, i int) []reading {
 	s := &p.Steps[i]
 	if s.Kind == recording.StepFree {
@@ -87,15 +95,15 @@ func (a assumptions) readings(p *recording.Program, i int) []reading {
 	return a.callReadings(p, i, nil)
 }
 
-// paired reports whether step i is a free that looks complete at once, before a call that may have flushed: it can be
-// that call that completed it.
+// paired reports whether step i is a free that looks complete at once, before a call that may have
+// flushed and so completed it.
 func (a assumptions) paired(p *recording.Program, i int) bool {
 	s := &p.Steps[i]
 	return !a.calls && s.Kind == recording.StepFree && !s.Later && i+1 < len(p.Steps) && a.flushes(p, i+1)
 }
 
-// flushes reports whether step i is an allocation that may have flushed: that failed, released something, or grew an
-// expandable segment by what the flush completed.
+// flushes reports whether step i is an allocation that may have flushed: it failed, released
+// memory, or grew an expandable segment by memory that the flush completed.
 func (a assumptions) flushes(p *recording.Program, i int) bool {
 	s := &p.Steps[i]
 	if s.Kind != recording.StepAlloc {
@@ -104,7 +112,7 @@ func (a assumptions) flushes(p *recording.Program, i int) bool {
 	return a.expandable && a.retried || s.From < s.To && shapeOf(p.Inside(s)).releases
 }
 
-// callReadings are those of an allocation. late are those that concern the free before it.
+// callReadings returns the readings of an allocation; late are those about the free before it.
 func (a assumptions) callReadings(p *recording.Program, i int, late []reading) []reading {
 	if !a.flushes(p, i) {
 		return nil
@@ -125,14 +133,15 @@ func (a assumptions) callReadings(p *recording.Program, i int, late []reading) [
 	switch {
 	case a.emptied > 0 && !a.retried, !a.limited:
 		return append(before, own...)
-	case s.Kind == recording.StepAlloc && !sh.grows: // only blocks that the flush completed can have served it
+	// only blocks that the flush completed can have served it
+	case s.Kind == recording.StepAlloc && !sh.grows:
 		return append(before, own...)
 	}
 	return append(own, before...)
 }
 
-// unreleased are the readings of an allocation that released nothing: it can have flushed all the same if a free
-// completed in it.
+// unreleased returns the readings of an allocation that released nothing. It may still have flushed
+// if a free completed in it.
 func (a assumptions) unreleased(sh shape, late bool) []reading {
 	list := []reading{{}}
 	if sh.lead > 0 {
@@ -147,7 +156,7 @@ func (a assumptions) unreleased(sh shape, late bool) []reading {
 	return list
 }
 
-// own are the readings without an empty_cache.
+// own returns the readings without an empty_cache.
 func (a assumptions) own(sh shape) []reading {
 	list := []reading{{}}
 	if sh.lead > 0 {
@@ -158,18 +167,19 @@ func (a assumptions) own(sh shape) []reading {
 		full[i].full = true
 	}
 	if !a.limited {
-		return full // nothing else lets an attempt fail
+		return full // nothing else makes an attempt fail
 	}
 	return append(list, full...)
 }
 
-// choice is a step that has to be read, and the reading tried.
+// choice is an ambiguous step, with the reading that is tried.
 type choice struct {
 	step     int
 	readings []reading
 	pick     int
-	retries  int64 // how many attempts the cache tried again in it
+	// number of the cache's retries in it
+	retries int64
 }
 
-// reading is the one that is tried.
+// reading returns the current reading.
 func (c *choice) reading() reading { return c.readings[c.pick] }

@@ -7,12 +7,13 @@ import (
 	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-// repair changes readings where all calls agree and the counters at the end do not. A collection, a flush and an
-// empty_cache may release the same blocks, and only the counters tell them apart: in total, not call by call. So many
-// readings are changed at once as the counters are off; where the replay then departs, the last change was wrong.
+// repair changes readings if all calls agree but the counters at the end do not. A collection, a
+// flush and an empty_cache may release the same blocks. Only the counters distinguish them, in
+// total instead of call by call. It changes as many readings at once as the counters differ by. If
+// the replay then departs, the last change was wrong.
 func (s *search) repair() error {
 	wrong := make(map[reread]bool)
-	s.budget = newBudget(s.p, 1) // it was worth while
+	s.budget = newBudget(s.p, 1) // the search has come this far
 	for s.best.mismatches() > 0 {
 		choices := slices.Clone(s.best.choices)
 		changed := s.reread(choices, wrong)
@@ -35,7 +36,7 @@ func (s *search) repair() error {
 			continue
 		}
 		for _, c := range changed {
-			wrong[c] = true // once is enough
+			wrong[c] = true // it is not tried again
 		}
 		if r.distance() < s.best.distance() {
 			s.best = r
@@ -44,17 +45,18 @@ func (s *search) repair() error {
 	return s.reveal()
 }
 
-// reread is a choice's other reading.
+// reread is a change to another reading of a choice.
 type reread struct{ step, pick int }
 
-// reread changes as many readings as bring the counters to the recording's. Those that were wrong stay.
+// reread changes as many readings as needed to match the recorded counters, except those known to
+// be wrong.
 func (s *search) reread(choices []choice, wrong map[reread]bool) (changed []reread) {
 	retries, emptied := s.best.excess()
 	for i := range choices {
 		c := &choices[i]
 		for pick, how := range c.readings {
 			now := c.reading()
-			var d, e int64 // what the change does to retries and emptied
+			var d, e int64 // effect of the change on retries and emptied
 			switch {
 			case pick == c.pick || wrong[reread{c.step, pick}]:
 				continue
@@ -80,19 +82,20 @@ func (s *search) reread(choices []choice, wrong map[reread]bool) (changed []rere
 	return changed
 }
 
-// excess is how many attempts more were tried again than in the recording, and how many calls of empty_cache more were made.
-// The recording has more of these where they left no entry.
+// excess returns the retries, and the calls of empty_cache, beyond the recorded numbers. The
+// recording may have more of these, which left no entry.
 func (r *run) excess() (retries, emptied int64) {
 	want, ok := r.p.Stats["num_alloc_retries"]
 	syncs, ok2 := r.p.Stats["num_sync_all_streams"]
-	if !ok || !ok2 || r.p.Start != nil { // they count what was before it, too
+	// they include the time before the recording
+	if !ok || !ok2 || r.p.Start != nil {
 		return 0, 0
 	}
 	return r.final.NumAllocRetries - want, r.final.NumSyncAllStreams - r.final.NumAllocRetries - (syncs - want)
 }
 
-// distance is how far the end of a replay is from the end of the recording. Calls of empty_cache that are missing count
-// for nothing.
+// distance returns how far the end of a replay is from that of the recording. Missing calls of
+// empty_cache do not count.
 func (r *run) distance() int64 {
 	retries, emptied := r.excess()
 	return int64(r.addresses+r.calls+r.outcome.blocks) + max(retries, -retries) + max(0, emptied)
@@ -101,7 +104,8 @@ func (r *run) distance() int64 {
 // maxHidden bounds the calls of empty_cache that left no entry.
 const maxHidden = 100_000
 
-// reveal explains flushes that only the counters show by calls of empty_cache that released nothing.
+// reveal adds calls of empty_cache that released nothing, to explain flushes that only the counters
+// show.
 func (s *search) reveal() error {
 	got, want := s.best.final, s.p.Stats
 	missing := want["num_sync_all_streams"] - got.NumSyncAllStreams

@@ -10,11 +10,12 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// unknownMemory is the memory of a device of unknown size, in bytes, if nothing bounds it.
+// unknownMemory is the memory in bytes of a device of unknown size, unless something bounds it.
 const unknownMemory = 1 << 40
 
-// totalMemory is the device's memory in bytes. Where it is not recorded, all that depends on it is how many addresses an
-// expandable segment reserves, 9/8 of it: as many as there are before the next segment.
+// totalMemory returns the device's memory in bytes. If it is not recorded, it only decides how many
+// addresses an expandable segment reserves, 9/8 of it. So the result fits the addresses before the
+// next segment.
 func totalMemory(p *recording.Program) int64 {
 	if p.TotalMemory > 0 {
 		return p.TotalMemory
@@ -42,7 +43,7 @@ func totalMemory(p *recording.Program) int64 {
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		if p.Budget.Work(1) != nil {
-			break // the next charge fails, too
+			break // the next charge reports it
 		}
 		for _, e := range p.Inside(s) {
 			if e.Action.Releases() {
@@ -70,8 +71,8 @@ func totalMemory(p *recording.Program) int64 {
 // maxLookAhead bounds the steps that are searched for a later mapping.
 const maxLookAhead = 100_000
 
-// laterMapping is the address of the next mapping in the expandable segment of the request that is made; 0: there is none. A segment
-// whose first mapping fails keeps its addresses.
+// laterMapping returns the address of the next mapping in the expandable segment of the current
+// request, or 0. A segment whose first mapping fails keeps its addresses.
 func (m *machine) laterMapping() device.Ptr {
 	r := m.requested
 	if r == nil {
@@ -93,7 +94,7 @@ func (m *machine) laterMapping() device.Ptr {
 	return 0
 }
 
-// keyOf is that of memory which a step mapped.
+// keyOf returns the key of memory that a step mapped.
 func keyOf(p *recording.Program, s *recording.Step, stream uint64) rangeKey {
 	kind := uint64(1)
 	if p.Entries[s.Entry].Size > sizes.SmallLimit {
@@ -102,34 +103,37 @@ func keyOf(p *recording.Program, s *recording.Step, stream uint64) rangeKey {
 	return rangeKey{stream, kind, s.Pool}
 }
 
-// rangeKey is what has an expandable segment: stream, kind of blocks, pool.
+// rangeKey identifies an expandable segment: stream, kind of blocks, pool.
 type rangeKey struct{ stream, kind, pool uint64 }
 
-// reservation is a place that addresses are taken from: a segment, or the beginning of an expandable one.
+// reservation is a range of addresses: a segment, or the beginning of an expandable one.
 type reservation struct {
 	base  device.Ptr
-	key   rangeKey // zero: of a segment
-	bytes int64    // mapped
+	key   rangeKey // zero for a segment
+	bytes int64    // mapped bytes
 }
 
-// reservations are those that there are at a time, by address. An expandable segment whose memory is all given back is none.
+// reservations are the current ones, by address. An expandable segment without mapped memory has
+// none.
 type reservations struct {
 	budget *budget.Budget
 	list   []reservation
 	bases  map[rangeKey]device.Ptr
 }
 
-// at is the place of an address among the reservations.
+// at returns the index of an address among the reservations.
 func (t *reservations) at(p device.Ptr) (i int, found bool) {
 	return slices.BinarySearchFunc(t.list, p, func(r reservation, p device.Ptr) int { return cmp.Compare(r.base, p) })
 }
 
-// add adds one, and returns the most addresses that expandable segments can have, as it is beside others.
+// add adds a reservation, and returns the most addresses that expandable segments can have beside
+// their neighbours.
 func (t *reservations) add(r reservation) device.Ptr {
 	room := device.Ptr(unknownMemory / 8 * 9)
 	i, found := t.at(r.base)
 	if found {
-		return room // a recording that contradicts itself
+		// a recording that contradicts itself
+		return room
 	}
 	if i > 0 && t.list[i-1].key != (rangeKey{}) {
 		room = r.base - t.list[i-1].base
@@ -142,7 +146,7 @@ func (t *reservations) add(r reservation) device.Ptr {
 	return room
 }
 
-// moved charges a change at i, which moves what is behind. The caller finds an excess.
+// moved charges for moving the reservations after i. The caller finds an excess later.
 func (t *reservations) moved(i int) {
 	const bytes = 48 // of a reservation
 	_ = t.budget.Move(bytes * int64(len(t.list)-i))
@@ -155,7 +159,8 @@ func (t *reservations) remove(p device.Ptr) {
 	}
 }
 
-// mapped is told of a mapping, which may be the first of an expandable segment, and returns what add does.
+// mapped handles a mapping, which may be the first of an expandable segment, and returns add's
+// result.
 func (t *reservations) mapped(e recording.Entry, key rangeKey) device.Ptr {
 	if base, ok := t.bases[key]; ok {
 		if i, found := t.at(base); found {
@@ -170,7 +175,7 @@ func (t *reservations) mapped(e recording.Entry, key rangeKey) device.Ptr {
 	return t.add(reservation{base: e.Addr, key: key, bytes: e.Size})
 }
 
-// unmapped is told that memory was given back.
+// unmapped handles an unmapping.
 func (t *reservations) unmapped(e recording.Entry) {
 	i, found := t.at(e.Addr)
 	if !found {

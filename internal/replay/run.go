@@ -11,20 +11,22 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// outcome counts where one replay departs from its recording.
+// outcome counts the differences between a replay and its recording.
 type outcome struct {
 	addresses, calls, stats, blocks int
-	first                           string // what departed first
-	departed                        int    // the entry of the call in which that was; the number of entries at the end
-	stopped                         int    // the step at which a replay stopped; the number of steps if it did not
-	entry                           int    // of the call that is being made
-	elapsed                         time.Duration
+	first                           string // text of the first difference
+	// the entry of the call with the first difference; the number of entries if it is at the end
+	departed int
+	// the step at which a replay stopped; the number of steps if it did not
+	stopped int
+	entry   int // of the current call
+	elapsed time.Duration
 }
 
-// mismatches is their sum.
+// mismatches returns the sum of all counts.
 func (o *outcome) mismatches() int { return o.addresses + o.calls + o.stats + o.blocks }
 
-// countDeparture adds n departures of a kind; the first one of all is kept as text.
+// countDeparture adds n differences to a count, and keeps the text of the very first one.
 func (o *outcome) countDeparture(n int, count *int, format string, args ...any) {
 	if n > 0 && o.first == "" {
 		o.first, o.departed = fmt.Sprintf(format, args...), o.entry
@@ -37,17 +39,23 @@ type run struct {
 	*machine
 	outcome
 	config      memcache.Config
-	limit       int64 // of the memory, in bytes; 0: none
+	limit       int64 // memory limit in bytes; 0: none
 	assumptions assumptions
-	choices     []choice // those at the start are given, others are added as they come
-	next        int      // choice
-	ahead       reading  // of the step before
-	pending     int64    // frees that the recording has not completed
-	late        int32    // a hand-out that the next call's flush waits for; -1
-	stop        bool     // at the first departure
-	sure        int      // calls of empty_cache before a request that can't be anything else
-	unclear     int      // those that can be a retry of the request under a limit
-	final       memcache.Stats
+	// given ones first, others are added during the replay
+	choices []choice
+	next    int     // index of the next choice
+	ahead   reading // reading of the step before
+	// frees that are pending in the recording
+	pending int64
+	// a hand-out that the next call's flush waits for; -1: none
+	late int32
+	// stop at the first difference
+	stop bool
+	// calls of empty_cache before a request that have no other explanation
+	sure int
+	// those that may be a retry of the request under a limit
+	unclear int
+	final   memcache.Stats
 }
 
 // play makes all calls.
@@ -77,7 +85,7 @@ func (r *run) play(emptied int) {
 	r.stopped, r.entry = len(r.p.Steps), len(r.p.Entries)
 }
 
-// playStep makes the call of step i as it is read, and compares what happened.
+// playStep makes the call of step i according to its reading, and compares the result.
 func (r *run) playStep(i int) {
 	s := &r.p.Steps[i]
 	how := r.read(i)
@@ -130,9 +138,9 @@ func (r *run) playStep(i int) {
 	}
 }
 
-// countEmptied counts an empty_cache that was read before a request. It is sure if the request can't
-// have flushed, because the cache could have served it, it called no driver, or it is of a private
-// pool.
+// countEmptied counts an empty_cache that was read before a request. It is certain if the request
+// cannot have flushed, because the cache could have served it, it called no driver, or it is of a
+// private pool.
 func (r *run) countEmptied(s *recording.Step, inside []recording.Entry) {
 	sh := shapeOf(inside)
 	r.work(blockWork * 2 * r.p.MostLive)
@@ -147,7 +155,7 @@ func (r *run) countEmptied(s *recording.Step, inside []recording.Entry) {
 	}
 }
 
-// read is the reading of step i.
+// read returns the reading of step i.
 func (r *run) read(i int) reading {
 	if r.p.Own {
 		return reading{full: refused(r.p.Inside(&r.p.Steps[i]))}
@@ -159,7 +167,7 @@ func (r *run) read(i int) reading {
 	return r.ahead
 }
 
-// choose is the reading that was chosen for step i, or the first plausible one.
+// choose returns the chosen reading of step i, or the first plausible one.
 func (r *run) choose(i int) reading {
 	if r.next == len(r.choices) {
 		list := r.assumptions.readings(r.p, i)
@@ -176,7 +184,7 @@ func (r *run) choose(i int) reading {
 	return c.reading()
 }
 
-// completions lets the completions that the call's poll saw come true, and counts all that the call has.
+// completions completes the frees that the call's poll saw, and counts all that the call has.
 func (r *run) completions(step int, inside []recording.Entry, how reading) {
 	polled := shapeOf(inside).lead
 	if how.waited {
@@ -194,14 +202,15 @@ func (r *run) completions(step int, inside []recording.Entry, how reading) {
 		r.pending--
 		r.late = -1
 	}
-	// A request asks for the frees of its own stream; more can have come true when it misses, or before, in a PollFrees.
+	// A request polls the frees of its own stream. More can complete when it misses, or in a
+	// PollFrees before it.
 	if !r.config.Exact && polled > 0 && !slices.ContainsFunc(inside, func(e recording.Entry) bool { return e.Action == recording.Miss }) {
 		r.compare(step, r.cache.PollFrees())
 	}
 }
 
-// completeInOrder lets completions come true that a call begins with. Frees that were put aside are taken up first: those of them that
-// come before all others are over by then, and the rest when their events are asked for.
+// completeInOrder completes the frees at a call's beginning. Deferred frees are taken up first:
+// those before the last other free are then complete, and the rest when their events are queried.
 func (r *run) completeInOrder(list []recording.Entry) {
 	asked := false
 	for _, e := range list {
@@ -214,7 +223,7 @@ func (r *run) completeInOrder(list []recording.Entry) {
 	}
 }
 
-// flush is an empty_cache or trim_to in which entries happened.
+// flush repeats an empty_cache or trim_to that contains the entries.
 func (r *run) flush(i int, entries []recording.Entry) {
 	for _, e := range entries {
 		if e.Action == recording.FreeCompleted {
@@ -235,8 +244,8 @@ func (r *run) flush(i int, entries []recording.Entry) {
 	r.comparePending(i)
 }
 
-// settle lets the cache see the frees that completed after the last call: Close of a cache waits for them, and a request that
-// was refused polls.
+// settle makes the cache see the frees that completed after the last call. Close of a cache waits
+// for them, and a refused request polls.
 func (r *run) settle(i int, entries []recording.Entry) {
 	r.begin(nil, false)
 	completed := r.pending
@@ -275,11 +284,11 @@ func (r *run) request(i int, s *recording.Step) {
 	}
 	r.compare(i, nil)
 	if err == nil && s.Kind == recording.StepOOM {
-		_ = b.Free() // no step does
+		_ = b.Free() // no step frees it
 	}
 }
 
-// choiceOf is the choice that was made for the request of step i; nil if there was none.
+// choiceOf returns the choice for the request of step i, or nil.
 func (r *run) choiceOf(i int) *choice {
 	if r.next == 0 {
 		return nil
@@ -290,13 +299,13 @@ func (r *run) choiceOf(i int) *choice {
 	return nil
 }
 
-// cacheStats are the cache's statistics.
+// cacheStats returns the cache's statistics.
 func (r *run) cacheStats() memcache.Stats {
 	r.sums()
 	return r.cache.Stats()
 }
 
-// entryOf is the entry of step i; 0 if the recording has no steps.
+// entryOf returns the entry of step i, or 0 if the recording has no steps.
 func (r *run) entryOf(i int) int32 {
 	if i >= len(r.p.Steps) {
 		return 0
@@ -304,7 +313,7 @@ func (r *run) entryOf(i int) int32 {
 	return r.p.Steps[i].Entry
 }
 
-// compare compares the driver calls of the call that was made.
+// compare compares the driver calls of the last call with the recorded ones.
 func (r *run) compare(i int, err error) {
 	entry := r.entryOf(i)
 	if err != nil {

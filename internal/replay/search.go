@@ -10,31 +10,34 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// A recording has what happened inside a call, but not why: whether a free was complete when the call began or was waited for
-// by a flush in it, whether a call of empty_cache came before, whether the driver or a limit refused (reading.go). The
-// cache does the same only if it is given the same reasons. Which they were shows later: a wrong guess ends in a call of
-// the driver, an address or a sum that differs. So readings are tried, the likely ones first, those that the cache's own
-// state contradicts never (plausible.go), and backwards from where a replay departs. A replay starts anew each time, since
-// a cache can't be copied; that makes a search quadratic in bad cases, and so it has a budget of work.
+// A recording contains the events inside a call, but not their reasons: whether a free was complete
+// when the call began or a flush in it waited for the free, whether a call of empty_cache came
+// before, whether the driver or a limit refused (reading.go). The cache repeats the events only
+// under the same reasons. A wrong guess shows later, in a driver call, an address or a sum that
+// differs. So the search tries readings, likely ones first, skips those that contradict the cache's
+// own state (plausible.go), and goes backwards from the first difference. A replay restarts each
+// time, since a cache cannot be copied. That makes a search quadratic in bad cases, so it has a
+// budget of work.
 
-// search looks for readings under which a replay departs from the recording nowhere. It goes on from the
-// likely readings; where the replay departs, it replays from the start with the next reading of the last call that
-// has one.
+// search looks for readings under which a replay does not depart from the recording. It starts with
+// the likely ones. If the replay departs, it restarts with the next reading of the last call that
+// has one left.
 type search struct {
 	p           *recording.Program
 	config      memcache.Config
-	limit       int64 // of the memory, in bytes; 0: none
+	limit       int64 // memory limit in bytes; 0: none
 	assumptions assumptions
 	budget      *budget.Budget
 
-	configured bool // the limit is the recorded options'
+	// the limit is that of the recorded options
+	configured bool
 
 	best    *run
-	emptied int // calls of empty_cache that left no entry
+	emptied int // calls of empty_cache without an entry
 	unknown []string
 }
 
-// newSearch begins a search under a limit, in bytes; 0: none but that of the configuration's fraction.
+// newSearch begins a search under a limit in bytes; 0: only that of the configuration's fraction.
 func newSearch(p *recording.Program, config memcache.Config, limit int64, b *budget.Budget) *search {
 	configured := limit > 0 && config.MemoryLimit == limit
 	config.MemoryLimit = limit
@@ -44,10 +47,10 @@ func newSearch(p *recording.Program, config memcache.Config, limit int64, b *bud
 	return &search{p: p, config: config, limit: limit, configured: configured, assumptions: assume(p, limit > 0, config.ExpandableSegments), budget: b}
 }
 
-// patience is how many steps a search replays, at least; a variable for tests.
+// patience is the least number of steps that a search replays; a variable for tests.
 var patience = 8_000_000
 
-// newBudget is the part of one of so many searches, of at most half of the work that is left.
+// newBudget returns the budget of one of so many searches, which share half of the remaining work.
 func newBudget(p *recording.Program, searches int) *budget.Budget {
 	return p.Budget.Share(min(stepWork*int64(max(patience, 50*len(p.Steps))), p.Budget.Left()/2) / int64(searches))
 }
@@ -82,13 +85,14 @@ func (s *search) replay(choices []choice, stop bool) (*run, error) {
 	return r, nil
 }
 
-// solve searches until a replay reaches the end of the recording, there is no reading left, or the budget is spent.
+// solve searches until a replay reaches the end of the recording, there is no reading left, or the
+// budget is spent.
 func (s *search) solve() error {
 	var choices []choice
 	for {
 		r, err := s.replay(choices, true)
 		if s.best != nil && errors.Is(err, budget.ErrExceeded) {
-			break // with what there is
+			break // with the result so far
 		}
 		if err != nil {
 			return err
@@ -117,7 +121,7 @@ func (s *search) solve() error {
 	return nil
 }
 
-// verification makes the last replay, without stopping, and counts.
+// verification makes the last replay, without stopping, and counts differences.
 func (s *search) verification() (*Verification, error) {
 	s.budget = s.p.Budget
 	r, err := s.replay(s.best.choices, false)

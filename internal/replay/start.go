@@ -106,7 +106,7 @@ func (m *machine) freePending() error {
 	return nil
 }
 
-// pendingAtStart is the hand-outs whose frees are pending at the start.
+// pendingAtStart returns the hand-outs whose frees are pending at the start.
 func pendingAtStart(p *recording.Program) (pending []int32) {
 	if p.Start == nil {
 		return nil
@@ -123,8 +123,8 @@ func pendingAtStart(p *recording.Program) (pending []int32) {
 	return pending
 }
 
-// place allocates the blocks that are live at the start, by address, in an empty cache: the free
-// memory that other options would have left is unknown.
+// place allocates the blocks that are live at the start, by address, in an empty cache, because the
+// free memory under other options is unknown.
 func (m *machine) place() error { return m.placeIf(func(int32) bool { return true }) }
 
 // placeIf is place for the wanted blocks only.

@@ -116,7 +116,7 @@ func endsOf(p *recording.Program) map[device.Ptr]device.Ptr {
 	return ends
 }
 
-// lastUpTo is the index of the last address that is not above at; -1: none.
+// lastUpTo returns the index of the last address that is at most at, or -1.
 func lastUpTo(list []device.Ptr, at device.Ptr) int {
 	lo, hi := 0, len(list)
 	for lo < hi {

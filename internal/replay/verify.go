@@ -1,5 +1,6 @@
-// Package replay lets a cache make the calls of a recording: to verify that it does what PyTorch's allocator
-// did, and to see what it does under other options.
+// Package replay makes a cache repeat the calls of a recording. [Verify] checks that the cache does
+// what the recorded allocator did, and [Scenario.Estimate] computes what it would have done under
+// other options.
 package replay
 
 import (
@@ -12,39 +13,43 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Verification is how the cache's doings differ from a recording.
+// Verification has the differences between a replay and its recording.
 type Verification struct {
 	Allocs            int // allocations, failed ones included
 	AddressMismatches int
-	CallMismatches    int // driver calls, and frees that are complete here but not there
-	StatMismatches    int
-	BlockMismatches   int
-	// First describes the first difference, Agree is the number of entries before it, and Reason its
-	// likely cause. They are empty if nothing differs.
+	// driver calls, and frees that are complete here but not in the recording
+	CallMismatches  int
+	StatMismatches  int
+	BlockMismatches int
+	// First describes the first difference, Agree is the number of entries before it, and Reason
+	// its likely cause. They are empty if nothing differs.
 	First  string
 	Agree  int
 	Reason string
-	// Notes say what had to be inferred.
+	// Notes describe inferred facts.
 	Notes []string
 
 	PeakAllocated, PeakReserved int64 // bytes
-	Retries, OOMs, DriverCalls  int64 // Retries are -1 if the calls were not made again and the recording does not say
-	// Elapsed is the time of the replay, for Calls calls; 0 if they were not made again.
+	// Retries are -1 if the calls were not repeated and the recording does not have them
+	Retries, OOMs, DriverCalls int64
+	// Elapsed is the time of the replay of Calls calls; 0 if they were not repeated.
 	Elapsed time.Duration
 	Calls   int
 }
 
-// Mismatches is their sum; 0 if the cache did the same as the recorded allocator.
+// Mismatches returns the sum of all mismatches; 0 if the cache did the same as the recorded
+// allocator.
 func (v *Verification) Mismatches() int {
 	return v.AddressMismatches + v.CallMismatches + v.StatMismatches + v.BlockMismatches
 }
 
-// Verify replays a program, and compares every address, every driver call in order, the statistics and the final
-// blocks.
+// Verify replays a program, and compares every address, every driver call in order, the statistics
+// and the final blocks.
 //
-// One of memcache's own says what one of PyTorch leaves out, so that nothing is inferred. If several goroutines were in the
-// cache at once, or something was done that a replay can't do again, its calls are not made: then only its books are checked,
-// whether every entry agrees with those before it, and with the statistics and blocks at the end.
+// A recording of memcache's own contains the facts that one of PyTorch omits, so nothing is
+// inferred. If several goroutines were in the cache at once, or a call cannot be repeated, Verify
+// only checks the recording's books: whether every entry agrees with those before it, and with the
+// statistics and blocks at the end.
 func Verify(p *recording.Program) (*Verification, error) {
 	if p.Own {
 		v, err := verifyOwn(p)
@@ -62,7 +67,7 @@ func Verify(p *recording.Program) (*Verification, error) {
 	return best.verification()
 }
 
-// verify searches for the limit and the readings under which a replay is closest to the recording.
+// verify searches for the limit and the readings whose replay is closest to the recording.
 func verify(p *recording.Program) (*search, error) {
 	config, err := Config(p)
 	if err != nil {
@@ -90,7 +95,8 @@ func verify(p *recording.Program) (*search, error) {
 			continue
 		}
 		if r := best.best; limit == 0 && i+1 < len(list) && emptied == nil && r.unclear > 1 && r.sure == 0 {
-			emptied, best = best, nil // a limit that explains all of them is likelier, if there is one
+			// a limit that explains all of them is likelier
+			emptied, best = best, nil
 			continue
 		}
 		break
@@ -101,14 +107,14 @@ func verify(p *recording.Program) (*search, error) {
 	return best, nil
 }
 
-// promising are the limits under which likely readings get farthest, the best first.
+// promising returns the limits under which likely readings get farthest, the best first.
 func promising(p *recording.Program, config memcache.Config) ([]int64, error) {
 	list := limits(p, config)
 	const enough = 12
 	if len(list) <= enough+1 {
 		return list, nil
 	}
-	if !assume(p, true, false).retried { // likely there is none
+	if !assume(p, true, false).retried { // probably there is none
 		if s := newSearch(p, config, 0, newBudget(p, 4)); s.solve() == nil && s.best.mismatches() == 0 {
 			return []int64{0}, nil
 		}
@@ -130,7 +136,7 @@ func promising(p *recording.Program, config memcache.Config) ([]int64, error) {
 	return append(list[:enough:enough], 0), nil
 }
 
-// NsPerOp is the mean time of a call in nanoseconds, the null device's part included.
+// NsPerOp returns the mean time of a call in nanoseconds, the null device's part included.
 func (v *Verification) NsPerOp() float64 {
 	return nsPerOp(v.Elapsed, v.Calls)
 }

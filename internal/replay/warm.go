@@ -6,12 +6,12 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Under other options than the recorded ones, the free memory at the start of a late recording is
-// unknown. A training repeats its steps, so if much memory was free at the start, the recorded
-// calls are run once before, and the free memory that they leave behind is the estimate.
+// The free memory at the start of a late recording is unknown under other options than the recorded
+// ones. A training repeats its steps. So if much memory was free at the start, the recorded calls
+// run once before, and the free memory that they leave is the estimate.
 
 // warmShare is the free share of the reserved memory, in whole segments, from which on the calls
-// are run before.
+// run once before.
 const warmShare = 0.1
 
 // warms reports whether the recording began with a warm cache.
@@ -40,8 +40,8 @@ func warms(p *recording.Program) bool {
 	return float64(free) > warmShare*float64(p.Start.Reserved())
 }
 
-// warm runs the program once, frees the blocks that it leaves live, and allocates the initial
-// blocks that it freed again.
+// warm runs the program once, frees the blocks that it leaves live, and allocates again the initial
+// blocks that it freed.
 func (s *Scenario) warm(m *machine, skip func(*recording.Step) bool) error {
 	var unused Estimate
 	for i := range s.p.Steps {
@@ -57,7 +57,7 @@ func (s *Scenario) warm(m *machine, skip func(*recording.Step) bool) error {
 	}
 	first := s.p.Start.Blocks()
 	for block := first; block < len(m.blocks); block++ {
-		_ = m.blocks[block].Free() // it may be free
+		_ = m.blocks[block].Free() // it may be free already
 		m.blocks[block] = memcache.Block{}
 	}
 	if err := m.cache.PollFrees(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Estimate is what a program costs under some configuration.
+// Estimate is the cost of a program under a configuration.
 type Estimate struct {
 	Allocs int // allocations, failed ones included
 
@@ -20,11 +20,12 @@ type Estimate struct {
 	// Elapsed is the time of the replay, for Calls calls.
 	Elapsed time.Duration
 	Calls   int
-	// Notes say what the figures rest on that the recording does not have.
+	// Notes describe the assumptions behind the figures.
 	Notes []string
 }
 
-// Ratio is the peak of what is reserved by the peak of what is allocated; 0 if nothing is.
+// Ratio returns the peak of reserved memory divided by that of allocated memory; 0 if nothing is
+// allocated.
 func (e *Estimate) Ratio() float64 {
 	if e.PeakAllocated == 0 {
 		return 0
@@ -32,10 +33,10 @@ func (e *Estimate) Ratio() float64 {
 	return float64(e.PeakReserved) / float64(e.PeakAllocated)
 }
 
-// NsPerOp is the mean time of a call in nanoseconds, the null device's part included.
+// NsPerOp returns the mean time of a call in nanoseconds, the null device's part included.
 func (e *Estimate) NsPerOp() float64 { return nsPerOp(e.Elapsed, e.Calls) }
 
-// nsPerOp is the mean of calls that took d together.
+// nsPerOp returns the mean time of calls that took d in total.
 func nsPerOp(d time.Duration, calls int) float64 {
 	if calls == 0 {
 		return 0
@@ -43,22 +44,21 @@ func nsPerOp(d time.Duration, calls int) float64 {
 	return float64(d.Nanoseconds()) / float64(calls)
 }
 
-// sets is how many sets of options are commonly tried: together they may do as much work as one
-// verification.
+// sets is the usual number of option sets; together they may do as much work as one verification.
 const sets = 8
 
-// Scenario is a program with what its recording leaves out.
+// Scenario is a program with the facts that its recording omits.
 type Scenario struct {
 	p        *recording.Program
-	readings map[int]reading // of the steps that have several
+	readings map[int]reading // of the ambiguous steps
 	limit    int64
 	notes    []string
 }
 
-// NewScenario infers from a verification what the recording leaves out.
+// NewScenario infers from a verification the facts that the recording omits.
 func NewScenario(p *recording.Program) (*Scenario, error) {
 	s := &Scenario{p: p, readings: make(map[int]reading), limit: p.Limit, notes: readingNotes(p)}
-	if p.Own { // leaves nothing out
+	if p.Own { // its recording omits nothing
 		if slices.ContainsFunc(p.Entries, func(e recording.Entry) bool { return e.Action == recording.Alloc && e.Flags&recording.Private != 0 }) {
 			s.notes = append(s.notes, "requests of private pools are replayed in the default pool")
 		}
@@ -75,16 +75,19 @@ func NewScenario(p *recording.Program) (*Scenario, error) {
 	for _, c := range best.best.choices {
 		s.readings[c.step] = c.reading()
 		if p.Steps[c.step].Kind == recording.StepFree {
-			s.readings[c.step+1] = c.reading() // it was read together with the call after it
+			// it was read together with the call after it
+			s.readings[c.step+1] = c.reading()
 		}
 	}
 	return s, nil
 }
 
-// Estimate replays the program under a configuration: as PyTorch's allocator would behave, if it is Exact. The recorded
-// memory limit holds, as the program changed it, unless the configuration has one, and so do the options that it changed, if the configuration is the recorded one. Segments and reservations get the
-// addresses that those of their size had. An allocation that failed when it was recorded is tried, and freed at once if it
-// succeeds; one that fails now is missing from then on.
+// Estimate replays the program under a configuration. If that is Exact, it predicts PyTorch's
+// allocator. The recorded memory limit applies, with the program's changes, unless the
+// configuration has one. The program's changes of options apply if the configuration is the
+// recorded one. Segments and reservations get the recorded addresses of those of their size. An
+// allocation that failed in the recording is tried, and freed at once if it succeeds. An allocation
+// that fails only now is missing from then on.
 func (s *Scenario) Estimate(config memcache.Config) (*Estimate, error) {
 	recorded := config.MemoryLimit == 0 && config.PerProcessMemoryFraction == 0
 	unlimited := config
@@ -93,7 +96,7 @@ func (s *Scenario) Estimate(config memcache.Config) (*Estimate, error) {
 	if err != nil {
 		return nil, err
 	}
-	other := unlimited.Options() != own.Options() // than the program began with
+	other := unlimited.Options() != own.Options() // from the options at the program's begin
 	if recorded {
 		config.MemoryLimit = s.limit
 	}
@@ -107,7 +110,7 @@ func (s *Scenario) Estimate(config memcache.Config) (*Estimate, error) {
 	}
 	defer m.close()
 	m.places = places(s.p)
-	skip := func(step *recording.Step) bool { // what the configuration has itself
+	skip := func(step *recording.Step) bool { // calls that the configuration overrides
 		return step.Kind == recording.StepLimit && !recorded || step.Kind == recording.StepOptions && other
 	}
 	if other && warms(s.p) {
@@ -135,7 +138,8 @@ func (s *Scenario) Estimate(config memcache.Config) (*Estimate, error) {
 	return e, nil
 }
 
-// notesFor say what an estimate rests on; other, its options are not those of the recording.
+// notesFor returns the assumptions of an estimate. other reports that its options are not those of
+// the recording.
 func (s *Scenario) notesFor(other bool) []string {
 	notes := slices.Clone(s.notes)
 	switch {
@@ -148,7 +152,7 @@ func (s *Scenario) notesFor(other bool) []string {
 	return notes
 }
 
-// places are the addresses of segments and reservations, in order.
+// places returns the addresses of segments and reservations, in order.
 func places(p *recording.Program) map[place][]device.Ptr {
 	list := make(map[place][]device.Ptr)
 	for _, e := range p.Entries {
@@ -173,7 +177,8 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 		return m.release(step, step.Later || how.late)
 	case recording.StepEmpty:
 		if inside := s.p.Inside(step); s.p.Own && s.p.Entries[step.To].Flags&recording.Private != 0 {
-			m.completeAll(inside) // it waited, and gave a private pool's memory back, which is the default pool's here
+			// it waited, and returned a private pool's memory, which is the default pool's here
+			m.completeAll(inside)
 			return nil
 		}
 		return m.empty(step, s.p.Inside(step))
@@ -187,7 +192,7 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 	case recording.StepOptions:
 		return m.setOptions(&s.p.Entries[step.Entry])
 	case recording.StepReset:
-		return nil // the peak of all of it is what is asked
+		return nil // the wanted peak is that of the whole program
 	}
 	inside := s.p.Inside(step)
 	if how.empty {
@@ -201,7 +206,7 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 	m.pools.release(step.Pool, inside)
 	e.Allocs++
 	b, err := m.allocate(step)
-	m.completeAll(inside) // also what nothing waited for here
+	m.completeAll(inside) // also frees that nothing waited for here
 	if how.late {
 		m.complete(s.p.Steps[i-1].Block)
 	}
@@ -216,7 +221,7 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 	return nil
 }
 
-// completeAll lets the frees complete that entries say are.
+// completeAll completes the frees that entries complete.
 func (m *machine) completeAll(entries []recording.Entry) {
 	for _, e := range entries {
 		if e.Action == recording.FreeCompleted {
