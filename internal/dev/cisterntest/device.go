@@ -12,11 +12,12 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
 )
 
-// Named is the device that CISTERN_TEST_DEVICE names, such as "cuda:0", for tests that can use any; or "".
+// Named returns the device in CISTERN_TEST_DEVICE, such as "cuda:0", for tests that can use any, or
+// "".
 func Named() string { return os.Getenv("CISTERN_TEST_DEVICE") }
 
-// Open opens the device that CISTERN_TEST_DEVICE names, which has the size that it has, or a host device with so many
-// bytes. The caller closes it.
+// Open opens the device in CISTERN_TEST_DEVICE, which has a size of its own, or else a host device
+// with so many bytes. The caller closes it.
 func Open(t testing.TB, capacity int64) device.Device {
 	t.Helper()
 	if Named() == "" {
@@ -28,7 +29,7 @@ func Open(t testing.TB, capacity int64) device.Device {
 	return dev
 }
 
-// ranks are the devices of several ranks that CISTERN_TEST_RANKS names, such as "cuda:0,cuda:1".
+// ranks returns the ranks' devices in CISTERN_TEST_RANKS, such as "cuda:0,cuda:1".
 func ranks() []string {
 	names := os.Getenv("CISTERN_TEST_RANKS")
 	if names == "" {
@@ -37,7 +38,8 @@ func ranks() []string {
 	return strings.Split(names, ",")
 }
 
-// Ranks is how many ranks a test can have, up to so many: as many as CISTERN_TEST_RANKS names devices for, or any number.
+// Ranks returns the number of ranks of a test, at most most: the number of devices in
+// CISTERN_TEST_RANKS, or any number without it.
 func Ranks(most int) int {
 	if names := ranks(); names != nil {
 		return min(most, len(names))
@@ -45,7 +47,8 @@ func Ranks(most int) int {
 	return most
 }
 
-// OpenRank opens a rank's device that CISTERN_TEST_RANKS names, which has the size that it has, or a host device with so many bytes. The caller closes it.
+// OpenRank opens a rank's device in CISTERN_TEST_RANKS, which has a size of its own, or else a host
+// device with so many bytes. The caller closes it.
 func OpenRank(t testing.TB, rank int, capacity int64) device.Device {
 	t.Helper()
 	names := ranks()
@@ -61,7 +64,7 @@ func OpenRank(t testing.TB, rank int, capacity int64) device.Device {
 	return dev
 }
 
-// Host makes a host device with so many bytes, or with the default of 0. The caller closes it.
+// Host makes a host device with so many bytes; 0 is the default size. The caller closes it.
 func Host(t testing.TB, capacity int64) *host.Device {
 	t.Helper()
 	dev, err := host.New(host.Config{Capacity: capacity})
@@ -70,7 +73,7 @@ func Host(t testing.TB, capacity int64) *host.Device {
 	return dev
 }
 
-// OnlyHost skips a test of what only the host device can do, such as faults on demand.
+// OnlyHost skips a test that needs the host device, for example its faults on demand.
 func OnlyHost(t testing.TB, dev device.Device, why string) *host.Device {
 	t.Helper()
 	h, ok := dev.(*host.Device)

@@ -13,8 +13,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Hold lets s wait until release is called, or else until the test's clean-up, so that the device can close. Calling
-// release again does nothing. On a GPU a kernel spins; before its device closes, the test calls [FreeFlags].
+// Hold makes s wait until release is called, or until the test's clean-up, so that the device can
+// close. Further calls of release do nothing. On a GPU a kernel spins; before its device closes,
+// the test calls [FreeFlags].
 func Hold(t testing.TB, s device.Stream) (release func()) {
 	t.Helper()
 	if _, ok := s.Device().(device.ModuleLoader); ok {
@@ -31,7 +32,7 @@ func Hold(t testing.TB, s device.Stream) (release func()) {
 // flags are the mapped words that spinning kernels watch, by the device's ID.
 var flags sync.Map
 
-// spin queues a kernel that runs until the function it returns is called.
+// spin queues a kernel that runs until the returned function is called.
 func spin(t testing.TB, s device.Stream) (release func()) {
 	t.Helper()
 	dev := s.Device()
@@ -45,11 +46,12 @@ func spin(t testing.TB, s device.Stream) (release func()) {
 	old, _ := flags.Load(dev.ID())
 	all, _ := old.([][]byte)
 	flags.Store(dev.ID(), append(all, flag))
-	// Once: the flag may be freed by the time of a test's clean-up.
+	// Once: the flag may be freed before the test's clean-up.
 	return sync.OnceFunc(func() { atomic.StoreUint32((*uint32)(unsafe.Pointer(unsafe.SliceData(flag))), 1) })
 }
 
-// FreeFlags frees what [Hold] took of the device. Each stream was released: freeing waits for all of them.
+// FreeFlags frees the memory of [Hold] on the device. All streams must be released, because freeing
+// waits for them.
 func FreeFlags(dev device.Device) error {
 	all, ok := flags.LoadAndDelete(dev.ID())
 	if !ok {

@@ -16,8 +16,8 @@ var image []byte
 // modules are the loaded kernels, by the device's ID. They end with the device.
 var modules sync.Map
 
-// Kernel is a kernel of kernels/spin.cu, on a device that loads kernels. Before the first, which loads them all, nothing
-// may wait on the device for the test.
+// Kernel returns a kernel of kernels/spin.cu, on a device that loads kernels. The first call loads
+// them all, so no stream may be held up before it.
 func Kernel(t testing.TB, dev device.Device, name string) any {
 	t.Helper()
 	m, ok := modules.Load(dev.ID())

@@ -9,9 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
 )
 
-// Main runs the tests, and fails if one leaves a device, a handle of one, a goroutine or a file open ([leaktest.Main]).
-// The devices that CISTERN_TEST_DEVICE and CISTERN_TEST_RANKS name stay open meanwhile: each test opens them again,
-// which is quick then.
+// Main runs the tests, and fails if one leaves a device, a handle of one, a goroutine or a file
+// open ([leaktest.Main]). The devices in CISTERN_TEST_DEVICE and CISTERN_TEST_RANKS stay open
+// meanwhile, so that each test opens them quickly.
 func Main(m *testing.M) { leaktest.Main(held{m}) }
 
 type held struct{ *testing.M }
@@ -34,7 +34,7 @@ func (m held) with(names []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	leaktest.Excuse(dev) // tests share it, and none closes it for good
+	leaktest.Excuse(dev) // tests share it
 	code := m.with(names[1:])
 	if err := dev.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -5,10 +5,10 @@ import (
 	"github.com/cistern-ml/cistern/device/host"
 )
 
-// Untimed is a host device that is no device.BusyTimer, as a GPU is none.
+// Untimed is a host device that is not a device.BusyTimer. GPUs are not BusyTimers either.
 type Untimed struct{ *host.Device }
 
-// BusyTime hides the host device's.
+// BusyTime hides the host device's method, because its signature differs.
 func (*Untimed) BusyTime() {}
 
 // NewStream makes a stream of d.

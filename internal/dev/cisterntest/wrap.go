@@ -8,16 +8,16 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// ErrRefused is what streams return that refuse a call for a test.
+// ErrRefused is the error of streams that refuse a call for a test.
 var ErrRefused = errors.New("refused for a test")
 
-// Unrecordable is a stream on which nothing can be recorded.
+// Unrecordable is a stream that cannot record events.
 type Unrecordable struct{ device.Stream }
 
 // Record returns ErrRefused.
 func (Unrecordable) Record(device.Event) error { return ErrRefused }
 
-// Awaited is ctx, and a channel that is closed when somebody waits for its end.
+// Awaited returns ctx, and a channel that is closed when a caller waits for its end.
 func Awaited(ctx context.Context) (_ context.Context, awaited <-chan struct{}) {
 	c := &awaitedContext{Context: ctx, awaited: make(chan struct{})}
 	return c, c.awaited

@@ -15,19 +15,19 @@ import (
 	"sync"
 )
 
-// change is a mutant applied to the tree: the text that one file has then.
+// change is a mutant applied to the tree: a file and its changed text.
 type change struct {
 	file, text string
 }
 
-// function is one that a mutant may change.
+// function is a function that a mutant may change.
 type function struct {
 	file, text string // the whole file
 	fset       *token.FileSet
 	decl       *ast.FuncDecl
 }
 
-// folder is one of a build.
+// folder is a folder in one build.
 type folder struct {
 	dir, tags string
 	race      bool
@@ -82,9 +82,9 @@ func (f folder) functions() ([]function, error) {
 	return list, nil
 }
 
-// apply finds the function that m changes and makes the edits. A function of m's name in which
-// they fit comes first; where there is none, the function was renamed or its text moved to
-// another one, and the only one in which they fit is it.
+// apply finds the function that m changes and makes the edits. A function of m's name in which they
+// fit comes first. Otherwise the function was renamed or its text moved, and the only function in
+// which they fit is taken.
 func (m *mutant) apply(root string) (change, error) {
 	fail := func(err error) (change, error) {
 		return change{}, fmt.Errorf("mutants: %s:%d: %q: %w", listOf(root, m.pkg), m.line, m.name, err)
@@ -94,7 +94,8 @@ func (m *mutant) apply(root string) (change, error) {
 		return fail(err)
 	}
 	named, others := split(all, func(f function) bool { return f.name() == m.fn })
-	var first error // why the function of that name does not do
+	// why the edits do not fit into the function of that name
+	var first error
 	for _, f := range named {
 		text, err := f.change(m.edits)
 		if err == nil {
@@ -130,7 +131,7 @@ func split(all []function, is func(function) bool) (yes, no []function) {
 	return yes, no
 }
 
-// name is that of the function, or Type.method.
+// name returns the function's name, or Type.method.
 func (f function) name() string {
 	if f.decl.Recv == nil {
 		return f.decl.Name.Name
@@ -152,7 +153,7 @@ func (f function) name() string {
 	}
 }
 
-// span is a part of a file's text, by its offsets, and what replaces it.
+// span is a range of a file's text, with its replacement.
 type span struct {
 	from, to int
 	text     string
@@ -179,7 +180,7 @@ func (f function) change(edits []edit) (string, error) {
 	return text, nil
 }
 
-// find returns where an edit belongs. Lines are compared without their indentation.
+// find returns the position of an edit. Lines are compared without their indentation.
 func (f function) find(e edit) (span, error) {
 	from, to := f.offset(f.decl.Pos()), f.offset(f.decl.End())
 	flat, offsets := flatten(f.text[from:to])
@@ -205,7 +206,7 @@ func (f function) find(e edit) (span, error) {
 
 func (f function) offset(p token.Pos) int { return f.fset.Position(p).Offset }
 
-// statements returns those that stand in a list of statements, outer ones first.
+// statements returns the statements in lists of statements, outer ones first.
 func (f function) statements() (all []ast.Stmt) {
 	ast.Inspect(f.decl, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -17,7 +17,8 @@ import (
 	"path/filepath"
 )
 
-// compile type-checks the mutants, which takes milliseconds for each where its tests take seconds, and says which are no programs.
+// compile type-checks the mutants, which takes milliseconds for each where its tests take seconds,
+// and returns an error for those that do not compile.
 func compile(ctx context.Context, root string, mutants []*mutant) error {
 	checkers := map[string]*checker{} // by build tags
 	var errs []error
@@ -41,8 +42,8 @@ func compile(ctx context.Context, root string, mutants []*mutant) error {
 	return errors.Join(errs...)
 }
 
-// checker type-checks packages of the module in which one file has another text. In the files beside it functions' bodies
-// are left out: a mutant is seen by its own file, and by what the others declare.
+// checker type-checks packages of the module with another text of one file. The other files have no
+// function bodies, because only the changed file and their declarations matter for a mutant.
 type checker struct {
 	fset    *token.FileSet
 	imports types.Importer
@@ -50,7 +51,7 @@ type checker struct {
 	beside  map[string]*ast.File // by path, without functions' bodies
 }
 
-// newChecker reads the packages, and what they import, as they are built with the tags.
+// newChecker reads the packages and their imports, as they are built with the tags.
 func newChecker(ctx context.Context, root, tags string, packages ...string) (*checker, error) {
 	args := []string{"list", "-deps", "-export", "-tags=" + tags, "-json=ImportPath,Dir,Export,GoFiles"}
 	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
@@ -85,7 +86,7 @@ func newChecker(ctx context.Context, root, tags string, packages ...string) (*ch
 	return c, nil
 }
 
-// check returns the first thing that a compiler would refuse in source if text stood there.
+// check returns the first compile error of source with the new text.
 func (c *checker) check(source, text string) error {
 	changed, err := parser.ParseFile(c.fset, source, text, parser.SkipObjectResolution)
 	if err != nil {
@@ -112,12 +113,13 @@ func (c *checker) check(source, text string) error {
 			first = err
 		}
 	}}
-	// What Check returns may come of the bodies that were left out. What counts has been given to Error.
+	// Check's error may be due to the omitted bodies. Relevant errors went to Error.
 	_, _ = config.Check(filepath.Dir(source), c.fset, files, nil)
 	return first
 }
 
-// declarations is the file without functions' bodies. Generic functions keep theirs, since the type checker insists on it.
+// declarations returns the file without function bodies. Generic functions keep theirs, since the
+// type checker needs them.
 func (c *checker) declarations(name string) (*ast.File, error) {
 	if f := c.beside[name]; f != nil {
 		return f, nil

@@ -10,13 +10,15 @@ import (
 
 // mutant is one small wrong change of a function, and the test that must notice it.
 type mutant struct {
-	name  string
-	pkg   string // the folder whose list this is, relative to the module's root: ./memcache
-	in    string // the folder of the function, relative to pkg; "" is pkg itself
-	fn    string // function, or Type.method
-	test  string // the package whose tests notice; pkg unless the list says otherwise
+	name string
+	// the folder of the list, relative to the module's root: ./memcache
+	pkg string
+	in  string // the folder of the function, relative to pkg; "" is pkg itself
+	fn  string // function, or Type.method
+	// the package whose tests notice; pkg unless the list names another
+	test  string
 	run   string // go test's -run; "" runs everything
-	race  bool   // noticed by the race detector only
+	race  bool   // only the race detector notices
 	tags  string // build tags
 	edits []edit
 	line  int // in the list
@@ -24,12 +26,13 @@ type mutant struct {
 
 // edit is one change of the function's text.
 type edit struct {
-	at  string // one or two lines, or a part of one, without indentation
-	how string // what is done: drop, instead or to
+	// one or two lines, or a part of one, without indentation
+	at  string
+	how string // the action: drop, instead or to
 	to  string
 }
 
-// listOf is the path of a package's list.
+// listOf returns the path of a package's list.
 func listOf(root, pkg string) string { return filepath.Join(root, pkg, "testdata", "mutants.txt") }
 
 // readList reads the mutants of pkg, a folder relative to root.
@@ -63,7 +66,7 @@ type listReader struct {
 	line  int
 	list  []*mutant
 	m     *mutant // being read
-	last  string  // the key of the line before
+	last  string  // the key of the previous line
 	names map[string]int
 }
 
@@ -112,7 +115,7 @@ func (r *listReader) read(s string) error {
 	return nil
 }
 
-// change reads a line of an edit. Lines of the same key that follow each other are one text.
+// change handles a line of an edit. Consecutive lines of the same key are one text.
 func (r *listReader) change(last, key, value string) error {
 	if key == "at" && last != "at" {
 		r.m.edits = append(r.m.edits, edit{at: value})
@@ -138,7 +141,7 @@ func (r *listReader) change(last, key, value string) error {
 	return nil
 }
 
-// end checks the mutant that was being read.
+// end checks the mutant that was read.
 func (r *listReader) end() error {
 	if r.m == nil {
 		return nil

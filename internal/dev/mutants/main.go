@@ -1,4 +1,5 @@
-// Mutants breaks the code on purpose, one small change at a time, and reports which changes the tests notice.
+// Mutants breaks the code on purpose, one small change at a time, and reports which changes the
+// tests notice.
 //
 //	go run ./internal/dev/mutants ./memcache ./transfer
 //
@@ -79,7 +80,8 @@ func main() {
 	}
 }
 
-// fit returns an error for each mutant that is stale: it has no place in the code, or no test that could notice it.
+// fit returns an error for each stale mutant: its text is not in the code, or no test could notice
+// it.
 func fit(root string, mutants []*mutant) error {
 	known := testNames{}
 	var errs []error
@@ -97,7 +99,7 @@ func warn(w io.Writer, stale error) {
 	}
 }
 
-// read gives the mutants of the packages' lists whose name matches, and the module's root.
+// read returns the mutants of the packages' lists whose name matches, and the module's root.
 func read(ctx context.Context, packages []string, name string) (mutants []*mutant, root string, err error) {
 	only, err := regexp.Compile(name)
 	if err != nil {
@@ -124,7 +126,8 @@ func read(ctx context.Context, packages []string, name string) (mutants []*mutan
 	return mutants, root, nil
 }
 
-// draw gives n of the mutants, or all, in their order. The same seed draws the same of the same lists.
+// draw returns n of the mutants, or all, in their order. The same seed draws the same mutants of
+// the same lists.
 func draw(mutants []*mutant, n int, seed string) []*mutant {
 	if n <= 0 || n >= len(mutants) {
 		return mutants
@@ -146,7 +149,7 @@ func run(ctx context.Context, root string, mutants []*mutant, workers int, timeo
 	return report(tryAll(ctx, root, mutants, workers, timeout))
 }
 
-// moduleRoot is the folder of go.mod.
+// moduleRoot returns the folder of go.mod.
 func moduleRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
@@ -168,7 +171,8 @@ func packagesWithLists(root string) ([]string, error) {
 	return packages, err
 }
 
-// clean runs the tests that should notice mutants on the tree as it is: where they fail, mutants say nothing.
+// clean runs the tests that should notice mutants on the unchanged tree: if they fail, mutants
+// prove nothing.
 func clean(ctx context.Context, root string, mutants []*mutant) error {
 	runs := map[suite][]string{}
 	var order []suite
@@ -190,7 +194,7 @@ func clean(ctx context.Context, root string, mutants []*mutant) error {
 	return nil
 }
 
-// tryAll tries the mutants on several goroutines, prints each as it ends, and gives all verdicts
+// tryAll tries the mutants on several goroutines, prints each as it ends, and returns all verdicts
 // in the order of the lists.
 func tryAll(ctx context.Context, root string, mutants []*mutant, workers int, timeout time.Duration) []verdict {
 	verdicts := make([]verdict, len(mutants))
@@ -236,7 +240,7 @@ func (v *verdict) because() string {
 	return ""
 }
 
-// report prints the count of each package, and is an error unless every mutant was killed.
+// report prints the count of each package, and returns an error unless every mutant was killed.
 func report(verdicts []verdict) error {
 	type count struct{ killed, all int }
 	counts := map[string]*count{}

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// verdict is how a mutant ended.
+// verdict is the result of a mutant.
 type verdict struct {
 	mutant *mutant
 	killed bool
-	by     string // the first test that failed, or how it ended otherwise
+	by     string // the first test that failed, or another end of the run
 	took   time.Duration
 	err    error // the mutant could not be tried
 }
@@ -57,7 +57,7 @@ func (m *mutant) try(ctx context.Context, root string, timeout time.Duration) (v
 	return v
 }
 
-// killer names what ended a failed run.
+// killer returns the test or event that ended a failed run.
 func killer(out []byte) string {
 	by := "exit status"
 	if found := failed.FindSubmatch(out); found != nil {
@@ -73,7 +73,8 @@ func killer(out []byte) string {
 	return by
 }
 
-// layOver writes the changed text to a file, and the JSON with which the go command reads it in place of the real one.
+// layOver writes the changed text to a file, and the JSON with which the go command reads it
+// instead of the original.
 func layOver(c change) (overlay string, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "mutant")
 	if err != nil {
@@ -91,7 +92,7 @@ func layOver(c change) (overlay string, remove func(), err error) {
 	return overlay, remove, nil
 }
 
-// goTest runs the tests that m names. An error means that they failed, or could not be run.
+// goTest runs the tests of m. It returns an error if they failed, or could not run.
 func goTest(ctx context.Context, root string, timeout time.Duration, m *mutant, args ...string) ([]byte, error) {
 	// Without debug information a test binary links in half of the time.
 	args = append([]string{"test", "-vet=off", "-ldflags=-w", "-timeout=" + timeout.String()}, args...)

@@ -18,13 +18,13 @@ type suite struct {
 	race      bool
 }
 
-// testNames remembers what the tests of suites are called.
+// testNames caches the names of the suites' tests.
 type testNames map[suite][]string
 
-// find is an error if go test would find nothing to run for m. It reads the tests' names and compiles nothing, so all
-// lists are looked at where only a sample is tried.
+// find returns an error if go test would run no test for m. It reads the tests' names without
+// compiling, so all lists are checked even if only a sample is tried.
 func (known testNames) find(root string, m *mutant) error {
-	// As go test does: a slash separates the names of subtests.
+	// As in go test, a slash separates the names of subtests.
 	top, _, _ := strings.Cut(m.run, "/")
 	run, err := regexp.Compile(top)
 	if err != nil {

@@ -26,21 +26,21 @@ const (
 	reachedEnv = "REACHED_OPERATORS"
 )
 
-// suite is the tests of a package whose operators can be wrong.
+// suite has the tests of a package whose operators can be wrong.
 type suite struct {
 	Package   string // its folder
 	All       int    // operators of the package
 	Operators []operator
 }
 
-// operator is one that was drawn. Its number is its place in the list, and 1.
+// operator is a drawn operator. Its number is its index in the list plus 1.
 type operator struct{ At, Change string }
 
-// draw is what is drawn of each package.
+// draw configures the draw from each package.
 type draw struct {
 	n          int
 	seed       string
-	statements bool // in place of operators
+	statements bool // instead of operators
 }
 
 // listed is a package in the output of go list -json.
@@ -50,7 +50,7 @@ type listed struct {
 	DepOnly                       bool
 }
 
-// buildAll leaves in dir the tests of the packages, and a list of what they try.
+// buildAll builds the tests of the packages into dir, with a list of their operators.
 func buildAll(ctx context.Context, dir string, packages []string, draw draw) error {
 	all, err := list(ctx, packages)
 	if err != nil {
@@ -131,7 +131,7 @@ func (p *listed) build(ctx context.Context, dir string, exports map[string]strin
 	return s, p.compile(ctx, filepath.Join(dir, s.binary()), edits, texts)
 }
 
-// describe is such as "< becomes <=".
+// describe returns a text such as "< becomes <=".
 func describe(s site, to token.Token) string {
 	switch {
 	case s.op == token.ILLEGAL:
@@ -149,7 +149,7 @@ func describe(s site, to token.Token) string {
 	return fmt.Sprintf("%v becomes %v", s.op, to)
 }
 
-// binary is the name of the tests' file.
+// binary returns the name of the tests' file.
 func (s *suite) binary() string {
 	return strings.ReplaceAll(filepath.ToSlash(s.Package), "/", "-") + ".test"
 }

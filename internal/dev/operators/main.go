@@ -3,10 +3,11 @@
 //	go run ./internal/dev/operators -n 200 -seed 1 ./memcache ./transfer
 //
 // It draws operators of a package with a seed, and writes the code so that an environment variable
-// chooses which one is wrong: one build of the tests tries them all. A first run finds the operators
-// that no test reaches. Those that are reached are wrong one after the other: a test that fails, a crash
-// or a timeout kills them. What lives is printed, to be read: it is equivalent, or a test is missing.
-// With -statements it leaves statements out: calls, assignments, and conditions that return.
+// chooses which one is wrong: one build of the tests tries them all. A first run finds the
+// operators that no test reaches. Those that are reached are wrong one after the other: a test that
+// fails, a crash or a timeout kills them. What lives is printed, to be read: it is equivalent, or a
+// test is missing. With -statements it leaves statements out: calls, assignments, and conditions
+// that return.
 //
 // The two halves run apart, too: -build DIR leaves the tests there, and -try DIR runs them from the
 // folder of the same sources, on a machine with more processors and without Go.
@@ -39,7 +40,7 @@ func main() {
 	}
 }
 
-// measure builds the tests and tries them, or one of the two.
+// measure builds the tests and tries the operators, or only one of the two.
 func measure(ctx context.Context, packages []string, draw draw, build, try string, workers int) error {
 	dir := build + try
 	switch {

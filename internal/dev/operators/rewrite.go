@@ -17,7 +17,8 @@ type edit struct {
 	order     int
 }
 
-// edits are what makes the operator of s wrong when its number is chosen. text is the file's.
+// edits returns the edits that make the operator of s wrong when its number is chosen. text is the
+// file's.
 func (s site) edits(file *token.File, text string, id int, to token.Token) []edit {
 	offset := func(p token.Pos) int { return file.Offset(p) }
 	op := offset(s.pos)
@@ -81,7 +82,7 @@ var names = map[token.Token]string{
 	token.LAND: "Both", token.LOR: "Either",
 }
 
-// helper is the function that does one operation, or another.
+// helper returns a function that does one operation, or another.
 func helper(from, to token.Token) string {
 	switch {
 	case from == token.NOT:
@@ -96,7 +97,7 @@ func helper(from, to token.Token) string {
 	return "wrong" + names[from] + names[to]
 }
 
-// helpers is a file of the package that has them all.
+// helpers returns a file with all helpers of the package.
 func helpers(pkg string) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, helpersHead, pkg)

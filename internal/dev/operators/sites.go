@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// wrong are the mistakes for each operator.
+// wrong has the mistakes for each operator.
 var wrong = map[token.Token][]token.Token{
 	token.ADD: {token.SUB}, token.SUB: {token.ADD}, token.MUL: {token.QUO}, token.QUO: {token.MUL}, token.REM: {token.MUL},
 	token.AND: {token.OR}, token.OR: {token.AND}, token.XOR: {token.AND}, token.AND_NOT: {token.AND}, token.SHL: {token.SHR}, token.SHR: {token.SHL},
@@ -16,7 +16,7 @@ var wrong = map[token.Token][]token.Token{
 	token.EQL: {token.NEQ}, token.NEQ: {token.EQL}, token.LAND: {token.LOR}, token.LOR: {token.LAND},
 }
 
-// assigns are the operators of statements such as x += y.
+// assigns has the operators of statements such as x += y.
 var assigns = map[token.Token]token.Token{
 	token.ADD_ASSIGN: token.ADD, token.SUB_ASSIGN: token.SUB, token.MUL_ASSIGN: token.MUL, token.QUO_ASSIGN: token.QUO, token.REM_ASSIGN: token.REM,
 	token.AND_ASSIGN: token.AND, token.OR_ASSIGN: token.OR, token.XOR_ASSIGN: token.XOR, token.AND_NOT_ASSIGN: token.AND_NOT, token.SHL_ASSIGN: token.SHL, token.SHR_ASSIGN: token.SHR,
@@ -38,8 +38,8 @@ type finder struct {
 	order      int
 }
 
-// find walks through the functions of a file, except those with directives such as go:nosplit, whose
-// stack can't grow for the calls of helpers.
+// find visits the functions of a file, except those with directives such as go:nosplit, whose stack
+// cannot grow for calls of helpers.
 func (f *finder) find(file *ast.File) {
 	for _, d := range file.Decls {
 		fn, ok := d.(*ast.FuncDecl)
@@ -88,7 +88,8 @@ func (f *finder) look(n ast.Node) {
 	}
 }
 
-// lookForStatements finds those of a block that can be left out: calls, assignments, and conditions that return.
+// lookForStatements finds the statements of a block that can be removed: calls, assignments, and
+// conditions that return.
 func (f *finder) lookForStatements(n ast.Node) {
 	var list []ast.Stmt
 	switch n := n.(type) {
@@ -117,7 +118,7 @@ func (f *finder) lookForStatements(n ast.Node) {
 	}
 }
 
-// fits reports whether the helpers of an operator take the operand x of whole.
+// fits reports whether an operator's helpers accept the operand x of whole.
 func (f *finder) fits(op token.Token, whole, x ast.Expr) bool {
 	switch op {
 	case token.EQL, token.NEQ:
@@ -132,14 +133,15 @@ func (f *finder) fits(op token.Token, whole, x ast.Expr) bool {
 	return f.is(x, types.IsInteger)
 }
 
-// shiftsConstant: a constant that is shifted has its type from around, which a helper can't see.
+// shiftsConstant reports a shifted constant, whose type comes from its context, which a helper
+// cannot see.
 func (f *finder) shiftsConstant(n *ast.BinaryExpr) bool {
 	return (n.Op == token.SHL || n.Op == token.SHR) && f.info.Types[n.X].Value != nil
 }
 
 func (f *finder) number(x ast.Expr) bool { return f.is(x, types.IsInteger|types.IsFloat) }
 
-// is reports whether all types that x can be of are of the kind.
+// is reports whether all possible types of x are of the kind.
 func (f *finder) is(x ast.Expr, kind types.BasicInfo) bool {
 	t := f.info.TypeOf(x)
 	if p, ok := t.(*types.TypeParam); ok {
@@ -165,7 +167,7 @@ func (f *finder) plainBool(x ast.Expr) bool {
 	return ok && b.Info()&types.IsBoolean != 0
 }
 
-// pure reports whether x can be read twice.
+// pure reports whether x can be evaluated twice.
 func pure(x ast.Expr) bool {
 	is := true
 	ast.Inspect(x, func(n ast.Node) bool {

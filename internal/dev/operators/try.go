@@ -19,7 +19,7 @@ import (
 
 var failed = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
-// tryAll tries what buildAll has left in dir, and prints a table.
+// tryAll tries the output of buildAll in dir, and prints a table.
 func tryAll(ctx context.Context, dir string, workers int) error {
 	text, err := os.ReadFile(filepath.Join(dir, "operators.json"))
 	if err != nil {
@@ -52,13 +52,14 @@ func tryAll(ctx context.Context, dir string, workers int) error {
 type runs struct {
 	suite
 	binary  string
-	skip    []string // tests that fail though nothing is wrong
+	skip    []string // tests that fail without a wrong operator
 	reached []int
 	took    time.Duration
 }
 
-// clean runs the tests with nothing wrong, as many times at once as they will run later. It finds which
-// operators they reach, how long they take, and tests that fail by the slower code or the load.
+// clean runs the tests without a wrong operator, with the same concurrency as later. It finds the
+// operators that they reach, their time, and tests that fail because of the slower code or the
+// load.
 func (r *runs) clean(ctx context.Context, workers int) error {
 	file, err := os.CreateTemp("", "reached")
 	if err != nil {
@@ -112,7 +113,7 @@ func (r *runs) readReached(file string) error {
 	return nil
 }
 
-// try makes each operator that is reached wrong, and prints those that live.
+// try makes each reached operator wrong in turn, and prints the survivors.
 func (r *runs) try(ctx context.Context, workers int) (lived int, err error) {
 	for id := range r.Operators {
 		if _, reached := slices.BinarySearch(r.reached, id+1); !reached {
@@ -150,8 +151,8 @@ func (r *runs) try(ctx context.Context, workers int) (lived int, err error) {
 	return lived, nil
 }
 
-// kill returns what notices that an operator is wrong, or "". A test that fails and then passes alone
-// may have failed by itself: all tests run once more.
+// kill returns the test or event that notices a wrong operator, or "". A test that fails and then
+// passes alone may be flaky, so all tests run a second time.
 func (r *runs) kill(ctx context.Context, id int) (by string) {
 	for range 2 {
 		out, err := r.run(ctx, id, "")
@@ -172,7 +173,8 @@ func (r *runs) kill(ctx context.Context, id int) (by string) {
 	return by
 }
 
-// run runs the tests in their short form with an operator wrong until one fails, or that one.
+// run runs the tests in their short form with an operator wrong until one fails, or only the given
+// test.
 func (r *runs) run(ctx context.Context, id int, test string) ([]byte, error) {
 	args := []string{"-test.failfast"}
 	if test != "" {
@@ -187,7 +189,8 @@ func (r *runs) tests(ctx context.Context, timeout time.Duration, env string, arg
 	if len(r.skip) > 0 {
 		args = append(args, "-test.skip="+strings.Join(r.skip, "|"))
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Second) // a test binary that does not even time out
+	// a test binary that does not even time out
+	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.binary, args...)
 	cmd.Dir = r.Package

@@ -1,6 +1,6 @@
-// Platforms type-checks the module, tests included, for other systems, from source. Of what it imports it reads the
-// declarations alone. So it finds in seconds what go vet finds after compiling the standard library for each system;
-// make nightly runs go vet too.
+// Platforms type-checks the module, tests included, for other systems, from source. It reads only
+// the declarations of imports. So it takes seconds for faults that go vet finds only after
+// compiling the standard library for each system; make nightly runs go vet too.
 //
 //	go run ./internal/dev/platforms linux/386 windows/amd64
 package main
@@ -40,7 +40,8 @@ type listed struct {
 	Module          *struct{ Main bool }
 }
 
-// check type-checks the packages of the module in dir, as they are built for a platform without cgo.
+// check type-checks the packages of the module in dir, as they are built for a platform without
+// cgo.
 func check(ctx context.Context, dir, platform string) error {
 	system, arch, ok := strings.Cut(platform, "/")
 	sizes := types.SizesFor("gc", arch)
@@ -55,14 +56,15 @@ func check(ctx context.Context, dir, platform string) error {
 		return fmt.Errorf("go list: %w", err)
 	}
 	done := map[string]*types.Package{"unsafe": types.Unsafe}
-	for d := json.NewDecoder(bytes.NewReader(out)); ; { // what a package imports comes before it
+	// imports of a package come before it
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p listed
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("go list: %w", err)
 		}
-		// The main packages of tests are generated.
+		// go test generates the main packages of tests.
 		if done[p.ImportPath] != nil || strings.HasSuffix(p.ImportPath, ".test") {
 			continue
 		}
@@ -93,7 +95,8 @@ func (p *listed) check(done map[string]*types.Package, sizes types.Sizes) (*type
 		Importer:         importer{p.ImportMap, done},
 		Error:            func(err error) { errs = append(errs, err) },
 	}
-	path, _, _ := strings.Cut(p.ImportPath, " ") // a variant for tests names them after a space
+	// a variant for tests has their name after a space
+	path, _, _ := strings.Cut(p.ImportPath, " ")
 	pkg, _ := config.Check(path, fset, files, nil)
 	if own {
 		return pkg, errors.Join(errs...)
@@ -101,9 +104,9 @@ func (p *listed) check(done map[string]*types.Package, sizes types.Sizes) (*type
 	return pkg, nil // without bodies, imports look unused
 }
 
-// importer finds the packages that have been checked.
+// importer finds the packages that were checked.
 type importer struct {
-	names map[string]string // paths that mean another package here
+	names map[string]string // paths with another meaning in this package
 	done  map[string]*types.Package
 }
 

@@ -1,9 +1,9 @@
-// Package structure holds the tests of Cistern's shape, which the compiler does not check:
-// imports point down, no file grows without end, files of a package stand in an order, exported
-// names are counted and a change of one is seen, names in the documents exist and their programs
-// run, and the gates know every stage.
+// Package structure tests the structure of the module, which the compiler does not check: imports
+// point down, files stay short, references between the files of a package run down, exported names
+// are counted and their changes are visible, names in the documents exist and their programs run,
+// and the gates contain every stage.
 //
-// The exported names of each package are recorded in testdata/api. After a change that is meant,
+// testdata/api records the exported names of each package. After an intended change,
 //
 //	go test ./internal/dev/structure -update
 //

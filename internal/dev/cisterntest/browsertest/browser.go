@@ -1,4 +1,5 @@
-// Package browsertest drives a headless Chromium over pages of the module.
+// Package browsertest drives a headless Chromium over pages of the module. A test opens a page with
+// [Open], or checks its look with [CheckLook].
 package browsertest
 
 import (
@@ -23,12 +24,12 @@ type Browser struct {
 
 	mu       sync.Mutex
 	messages []string // errors and warnings of the console
-	expected []string // parts of messages that are none
+	expected []string // parts of messages that are not faults
 }
 
-// Program is Chromium. The test is skipped if there is none, under the race detector, which sees
-// nothing of it, and with -short, since a browser takes seconds for each page: a stage of the gate
-// runs these tests in full whenever trace/report or trace/live changes.
+// Program returns the path of Chromium. It skips the test if there is none, under the race
+// detector, which sees nothing of it, and with -short, since a browser takes seconds for each page.
+// A stage of the gate runs these tests in full when trace/report or trace/live changes.
 func Program(t testing.TB) string {
 	t.Helper()
 	if race.Enabled {
@@ -46,8 +47,8 @@ func Program(t testing.TB) string {
 	return ""
 }
 
-// Open opens a page in a window of so many pixels, and waits until the expression ready is true. What the console says fails
-// the test at its end.
+// Open opens a page in a window of so many pixels, and waits until the expression ready is true.
+// Errors and warnings of the console fail the test at its end.
 func Open(t testing.TB, width, height int, url, ready string) *Browser {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(Program(t)), chromedp.NoSandbox, chromedp.WSURLReadTimeout(time.Minute))
@@ -78,7 +79,7 @@ func Open(t testing.TB, width, height int, url, ready string) *Browser {
 	return b
 }
 
-// Do takes steps that must not take long.
+// Do runs steps that must not take long.
 func (b *Browser) Do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
@@ -95,7 +96,7 @@ func (b *Browser) Wait(expression string) {
 	require.NoError(b.t, err, expression)
 }
 
-// Eval is the value of an expression.
+// Eval returns the value of an expression.
 func Eval[T any](b *Browser, expression string) T {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
@@ -113,7 +114,7 @@ func (b *Browser) Run(statements ...string) {
 	}
 }
 
-// Prefer is the system's colour scheme, light or dark.
+// Prefer sets the system's colour scheme, light or dark.
 func (b *Browser) Prefer(scheme string) {
 	b.t.Helper()
 	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
@@ -128,7 +129,7 @@ func (b *Browser) Keys(keys ...string) {
 	}
 }
 
-// PDF is the page on paper.
+// PDF returns the page as printed.
 func (b *Browser) PDF() []byte {
 	b.t.Helper()
 	pdf, err := chromedp.Run(b.ctx, chromedp.PrintToPDF())

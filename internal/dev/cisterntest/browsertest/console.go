@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Expected leaves messages of the console that contain a text, such as those about connections that
-// the test ends, out of the check at the test's end, where a message may come late. It returns how
-// many there were so far.
+// Expected excludes messages of the console that contain a text from the check at the test's end,
+// also those that come late, such as messages about connections that the test ends. It returns
+// their number so far.
 func (b *Browser) Expected(text string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -15,7 +15,7 @@ func (b *Browser) Expected(text string) int {
 	return len(b.messages) - len(b.unexpected())
 }
 
-// unexpected are the messages that contain no expected text. The lock is held.
+// unexpected returns the messages without an expected text. The lock is held.
 func (b *Browser) unexpected() []string {
 	return slices.DeleteFunc(slices.Clone(b.messages), func(m string) bool {
 		return slices.ContainsFunc(b.expected, func(text string) bool { return strings.Contains(m, text) })

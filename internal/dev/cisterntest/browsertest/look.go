@@ -44,16 +44,16 @@ func CheckLook(t testing.TB, url, ready string) {
 	}
 }
 
-// Faults returns what is wrong with the page as it is shown now, a line for each fault: text of
-// less contrast than 4.5:1 with the backgrounds of its ancestors (images and canvases are not
-// looked at), text that is cut, lies outside of the window or on other text, a part that only a
-// pointer reaches, a focus that is not seen, a picture or a control without a name. In a window of
-// 1280 pixels and more a part that scrolls sideways counts as cut. Faults moves the focus.
+// Faults returns a line for each fault of the page as it is shown now: text of less contrast than
+// 4.5:1 with the backgrounds of its ancestors (images and canvases are ignored), text that is cut,
+// lies outside of the window or overlaps other text, a part that only a pointer reaches, an
+// invisible focus, a picture or a control without a name. In a window of 1280 pixels and more a
+// part that scrolls sideways counts as cut. Faults moves the focus.
 func (b *Browser) Faults() []string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 	defer cancel()
-	// A page that no window manager has given the focus shows none.
+	// A page without a window manager is not focused, and shows no focus.
 	_, err := chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	require.NoError(b.t, err)
 	script := "(async () => {" + lookDOM + lookContrast + lookCut + lookKeyboard + lookNames + lookMain + "})()"

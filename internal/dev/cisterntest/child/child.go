@@ -1,5 +1,5 @@
-// Package child runs tests in processes of their own: what they do ends the process, or changes it for good. The race
-// detector's report of a mistake, for one, fails the test that it is made in.
+// Package child runs tests in child processes, because they end the process or change it for good.
+// For example, the race detector's report of a mistake fails the test in which it is made.
 package child
 
 import (
@@ -11,26 +11,27 @@ import (
 	"time"
 )
 
-// Test runs the tests of this binary whose names match the expression in a process of its own, with more environment
-// variables. It returns what they print with -test.v.
+// Test runs the tests of this binary whose names match the expression in a child process with
+// additional environment variables. It returns their output with -test.v.
 func Test(expression string, env ...string) (output string, err error) {
 	out, err := Command(expression, env...).CombinedOutput()
 	return string(out), err
 }
 
-// Command is Test for a process that the caller starts, and waits for or kills.
+// Command returns the command of Test, for a process that the caller starts, and waits for or
+// kills.
 func Command(expression string, env ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "-test.run="+expression, "-test.v")
 	cmd.Env = append(os.Environ(), env...)
 	return cmd
 }
 
-// reported is the exit status of a process whose races were reported, whatever else its end would be.
+// reported is the exit status of a process with reported races, which replaces any other.
 const reported = 66
 
-// Raced runs a program that was built with -race, with the longest history that the detector has, and says whether
-// the detector reported a race. The program has so long at its end for what its goroutines still do. That it fails
-// otherwise is an error.
+// Raced runs a program that was built with -race, with the detector's longest history, and reports
+// whether the detector reported a race. The program lingers at its end for goroutines that are
+// still running. Any other failure is an error.
 func Raced(cmd *exec.Cmd, linger time.Duration) (raced bool, output string, err error) {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()

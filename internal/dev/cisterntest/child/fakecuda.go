@@ -10,8 +10,8 @@ import (
 )
 
 // FakeCUDA compiles the driver and the NCCL of testdata/fake in the folder of device/cuda, which
-// have eight GPUs of host memory, and returns the environment of a process that has them. It skips
-// the test where cuda.h is missing.
+// simulate eight GPUs on host memory, and returns the environment of a process that uses them. It
+// skips the test if cuda.h is missing.
 func FakeCUDA(t *testing.T, folder string) (env []string) {
 	t.Helper()
 	dir := t.TempDir()

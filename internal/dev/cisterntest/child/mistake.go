@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The variables of a process that runs one mistake.
+// The environment variables of a process that runs one mistake.
 const (
 	mistake = "CISTERN_TEST_MISTAKE"
 	twin    = "CISTERN_TEST_TWIN"
 )
 
-// Mistake is the mistake that this process is for, and whether it is to run the mistake's corrected twin. Where
-// [Mistakes] did not start the process for this test, the test is skipped.
+// Mistake returns the mistake that this process is to run, and whether to run its corrected twin
+// instead. It skips the test unless [Mistakes] started the process for it.
 func Mistake(t *testing.T) (name string, corrected bool) {
 	t.Helper()
 	if os.Getenv(mistake) == "" {
@@ -24,9 +24,9 @@ func Mistake(t *testing.T) (name string, corrected bool) {
 	return os.Getenv(mistake), os.Getenv(twin) != ""
 }
 
-// Mistakes runs the test of that name, which asks [Mistake] what to do, for each of the names and so often: the race
-// detector must report every mistake, and nothing of the corrected twins, which must pass. The device is the host's:
-// the detector sees no other.
+// Mistakes runs a test, which calls [Mistake], so many times for each name. The race detector must
+// report every mistake, and the corrected twins must pass without a report. The device is the host
+// device, because the detector sees no other.
 func Mistakes(t *testing.T, test string, names []string, times int) {
 	slices.Sort(names)
 	for _, name := range names {

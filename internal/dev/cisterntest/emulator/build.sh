@@ -1,7 +1,7 @@
 #!/bin/sh
-# Compiles every CUDA C file of the repository for this processor: build.sh FOLDER makes FOLDER/HASH.so of each, unless it is there
-# and newer than what it is made of. HASH is the SHA-256 of the PTX, by which a module is found. The
-# fatbin's is a link to it.
+# Compiles every CUDA C file of the repository for this processor: build.sh FOLDER makes a
+# FOLDER/HASH.so of each, unless a newer one than its sources exists. HASH is the SHA-256 of the PTX,
+# by which a module is found. The fatbin's hash is a link to it.
 set -eu
 out=$1
 mkdir -p "$out"

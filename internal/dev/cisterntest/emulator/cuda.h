@@ -1,6 +1,7 @@
-// What CUDA C gives to kernels, for a C++ compiler and an ordinary processor. A block's threads are fibers of one
-// thread of the system; they take turns at __syncthreads and at the functions of a warp, where all have to come before any goes on.
-// Blocks run one after the other. What a GPU leaves undefined, such as threads that wait at different places, is an error here.
+// CUDA C's functions for kernels, for a C++ compiler and an ordinary processor. A block's threads
+// are fibers of one system thread. They take turns at __syncthreads and at the functions of a warp,
+// where all must arrive before any continues. Blocks run one after the other. Behaviour that a GPU
+// leaves undefined, such as threads that wait at different places, is an error here.
 
 #pragma once
 
@@ -52,19 +53,19 @@ namespace emulator {
 
 enum state { READY, AT_BLOCK, AT_WARP, DONE };
 
-// fiber is a thread of the GPU: its stack, and where it left off.
+// fiber is a thread of the GPU: its stack, and the point at which it was suspended.
 struct fiber {
 	void *sp;
 	char *stack; // its lowest address
 	state at;
-	unsigned mask; // that it waits for, at a function of the warp
+	unsigned mask; // of the function of the warp at which it waits
 	unsigned phase, round; // exchanges and votes so far
 	dim3 index;
 };
 
 enum { most_threads = 1024, stack_bytes = 64 << 10 };
 
-// copy is one that a thread does not wait for: n floats, and 0 for the others of all.
+// copy is one for which a thread does not wait: n floats, and 0 for the remaining ones of all.
 struct copy {
 	float *to;
 	const float *from;
@@ -76,7 +77,7 @@ struct copy {
 };
 
 struct processor {
-	char *stacks; // of all fibers, in one mapping: a system has few
+	char *stacks; // of all fibers, in one mapping, because a system has few
 	fiber fibers[most_threads];
 	int threads;
 	fiber *running;
@@ -85,14 +86,16 @@ struct processor {
 	int votes[2][most_threads];
 	void (*kernel)(const uint64_t *);
 	const uint64_t *args;
-	std::vector<std::vector<copy>> copies[most_threads]; // groups of those to come, of each thread
+	// groups of pending copies, of each thread
+	std::vector<std::vector<copy>> copies[most_threads];
 	unsigned copied;
-	char *shared, *page; // dynamic shared memory; it ends at a page that is not mapped
+	// dynamic shared memory, which ends at an unmapped page
+	char *shared, *page;
 };
 
 static thread_local processor *cpu;
 
-// swap saves the registers that a call keeps and the stack at *from, and goes on at to.
+// swap saves the registers that a call preserves and the stack at *from, and continues at to.
 extern "C" void emulator_swap(void **from, void *to);
 asm(R"(
 .text
@@ -128,11 +131,12 @@ static void enter() {
 	for (;;) {
 		threadIdx = cpu->running->index;
 		cpu->kernel(cpu->args);
-		yield(DONE); // and begins anew, as another thread
+		yield(DONE); // it then restarts, as another thread
 	}
 }
 
-static const uint64_t untouched = 0x9e3779b97f4a7c15; // the lowest word of a stack that was large enough
+// the lowest word of a stack that did not overflow
+static const uint64_t untouched = 0x9e3779b97f4a7c15;
 
 static void prepare(fiber *f) {
 	if (!f->stack) {
@@ -150,7 +154,7 @@ static void prepare(fiber *f) {
 	cpu->copies[f - cpu->fibers].assign(1, {});
 }
 
-// release lets those go on that all have come for. It returns how many.
+// release resumes the fibers whose barrier is complete, and returns their number.
 static int release() {
 	int released = 0, alive = 0, at_block = 0;
 	for (int i = 0; i < cpu->threads; i++) {
@@ -216,7 +220,8 @@ static const char *run(void (*kernel)(const uint64_t *), const uint32_t *grid, c
 	}
 	if (shared > most_shared || shared % 16)
 		return "dynamic shared memory has at most 256 KiB, and here a multiple of 16 bytes";
-	cpu->shared = cpu->page - shared; // a kernel that touches more than that fails at once
+	// a kernel that touches more than that fails at once
+	cpu->shared = cpu->page - shared;
 	if (!grid[0] || grid[0] > 0x7fffffff || !grid[1] || grid[1] > 0xffff || !grid[2] || grid[2] > 0xffff)
 		return "a grid has 1 to 2147483647 by 65535 by 65535 blocks";
 	uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
@@ -235,7 +240,8 @@ static const char *run(void (*kernel)(const uint64_t *), const uint32_t *grid, c
 				}
 				if (!run_block()) {
 					for (int i = 0; i < cpu->threads; i++)
-						cpu->fibers[i].stack = 0; // they are somewhere in the kernel, and begin anew
+						// they are inside of the kernel, and restart
+						cpu->fibers[i].stack = 0;
 					return "threads of a block wait for each other at different places";
 				}
 				for (int i = 0; i < cpu->threads; i++)
@@ -245,7 +251,8 @@ static const char *run(void (*kernel)(const uint64_t *), const uint32_t *grid, c
 	return 0;
 }
 
-// call takes the arguments as a launch does: each from a word of its own, the last one perhaps from several.
+// call passes the arguments as a launch does: each from a word of its own, the last one possibly
+// from several.
 template <class... A, size_t... I> void call(void (*f)(A...), const uint64_t *words, std::index_sequence<I...>) {
 	f(*(const std::decay_t<A> *)(words + I)...);
 }
@@ -253,8 +260,8 @@ template <class... A> void call(void (*f)(A...), const uint64_t *words) { call(f
 
 static int lane() { return (cpu->running - cpu->fibers) % 32; }
 
-// exchange shows v to the lanes of the warp, and gives those of the others. Two sets of places take turns: no lane can be two
-// exchanges ahead of another.
+// exchange shows v to the lanes of the warp, and returns theirs. Two sets of slots alternate,
+// because no lane can be two exchanges ahead of another.
 template <class T> static const uint64_t *exchange(unsigned mask, T v) {
 	static_assert(sizeof v <= 8, "of at most 8 bytes");
 	fiber *f = cpu->running;
@@ -324,7 +331,7 @@ static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 static inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-// Blocks run one after the other, and so do the threads between two places where they wait.
+// Blocks run one after the other, and so do the threads between two barriers.
 template <class T> static inline T emulator_was(T *p, T next) {
 	T old = *p;
 	*p = next;
@@ -385,13 +392,13 @@ using std::isfinite;
 using std::isinf;
 using std::isnan;
 
-// What async.h has. Of the copies half are made at once, and half when their thread waits for them:
-// both has to be right.
+// The functions of async.h. Half of the copies are made at once, and half when their thread waits
+// for them: both must be correct.
 #define dynamic_shared ((float4 *)emulator::cpu->shared)
 static std::vector<std::vector<emulator::copy>> &emulator_copies() { return emulator::cpu->copies[emulator::cpu->running - emulator::cpu->fibers]; }
 static inline void emulator_copy(emulator::copy c) {
 	if (((uintptr_t)c.to | (uintptr_t)c.from) % (4 * c.all))
-		abort(); // an address is no multiple of the size
+		abort(); // the address is not a multiple of the size
 	if (emulator::cpu->copied++ * 2654435761u >> 31)
 		c.make();
 	else
@@ -410,7 +417,8 @@ template <int n> static inline void copies_but() {
 }
 static inline float power_of_two(float x) { return exp2f(x); }
 
-// ldmatrix, ldmatrix_trans and mma are the instructions of those names, for two bytes an element. T is a type of two bytes that converts to float.
+// ldmatrix, ldmatrix_trans and mma are the instructions of those names, for elements of two bytes.
+// T is a type of two bytes that converts to float.
 template <class T> static inline unsigned emulator_pair(const T *low, const T *high) {
 	return emulator_bits<unsigned short>(*low) | (unsigned)emulator_bits<unsigned short>(*high) << 16;
 }

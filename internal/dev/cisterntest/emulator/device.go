@@ -21,7 +21,7 @@ func (driver) Open(string, url.Values) (device.Device, error) {
 	return &emulated{Device: d}, nil
 }
 
-// emulated is a host device whose memory programs may not touch, and whose kernels are those of modules.
+// emulated is a host device that hides its memory from programs and runs kernels of modules.
 type emulated struct {
 	device.Device
 }
@@ -49,7 +49,7 @@ type stream struct {
 
 func (s *stream) Device() device.Device { return s.dev }
 
-// Launch copies what the caller may use again.
+// Launch copies the arguments, which the caller may reuse.
 func (s *stream) Launch(l *device.Launch) error {
 	k, ok := l.Kernel.(*kernel)
 	if !ok {

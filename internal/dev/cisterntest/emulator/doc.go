@@ -1,7 +1,8 @@
-// Package emulator runs the kernels for GPUs on an ordinary processor, so that a machine without a GPU can test them: their
-// indices, their sums, where their threads wait for each other. build.sh compiles the CUDA C of the repository as C++, with
-// cuda.h in the place of what CUDA gives it; the device "emulated" is a host device that takes kernels of modules as a GPU
-// does, in the place of Go functions.
+// Package emulator runs GPU kernels on an ordinary processor, so that a machine without a GPU can
+// test their indices, sums and barriers. build.sh compiles the CUDA C of the repository as C++,
+// with cuda.h instead of CUDA's own definitions. The device "emulated" is a host device that takes
+// kernels of modules, as a GPU does, instead of Go functions.
 //
-// It is slow, and says nothing about what only a GPU has: the order of memory between blocks, registers, time.
+// It is slow, and shows nothing that only a GPU has: the order of memory between blocks, registers,
+// time.
 package emulator

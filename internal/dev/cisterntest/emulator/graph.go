@@ -4,7 +4,7 @@ package emulator
 
 import "github.com/cistern-ml/cistern/device"
 
-// graph is a graph of the host device's, which takes the streams of the emulated one.
+// graph is a graph of the host device that accepts the emulated device's streams.
 type graph struct {
 	device.Graph
 	dev *emulated

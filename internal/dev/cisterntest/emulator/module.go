@@ -8,7 +8,8 @@ package emulator
 // #include <stdlib.h>
 //
 // static void *find(void *f, const char *name) { return ((void *(*)(const char *))f)(name); }
-// typedef const char *(*launch)(void *, const uint32_t *, const uint32_t *, uint32_t, const uint64_t *);
+// typedef const char *(*launch)(void *, const uint32_t *, const uint32_t *, uint32_t,
+//		const uint64_t *);
 // static const char *run(void *f, void *kernel, const uint32_t *grid, const uint32_t *block,
 //		uint32_t shared, const uint64_t *args) {
 //	return ((launch)f)(kernel, grid, block, shared, args);
@@ -32,13 +33,13 @@ type module struct {
 	find, run unsafe.Pointer
 }
 
-// LoadModule finds what the source of a PTX or a fatbin was compiled to in the folder that
-// CISTERN_EMULATOR names.
+// LoadModule finds the shared object for the source of a PTX or a fatbin, in the folder in
+// CISTERN_EMULATOR.
 func (d *emulated) LoadModule(image []byte) (device.Module, error) {
 	name := fmt.Sprintf("%x", sha256.Sum256(image))
 	path := C.CString(filepath.Join(os.Getenv("CISTERN_EMULATOR"), name+".so"))
 	defer C.free(unsafe.Pointer(path))
-	runtime.LockOSThread() // each thread of the system has its own dlerror
+	runtime.LockOSThread() // each system thread has its own dlerror
 	defer runtime.UnlockOSThread()
 	handle := C.dlopen(path, C.RTLD_NOW|C.RTLD_LOCAL)
 	if handle == nil {
@@ -59,7 +60,7 @@ func (d *emulated) LoadModule(image []byte) (device.Module, error) {
 
 func (m *module) Close() error { return nil }
 
-// mostArgs is what a kernel of CUDA takes, 4 KiB, in words.
+// mostArgs is the most that a CUDA kernel takes, 4 KiB, in words.
 const mostArgs = 512
 
 type kernel struct {
@@ -78,10 +79,10 @@ func (m *module) Kernel(name string) (any, error) {
 	return &kernel{m, name, p}, nil
 }
 
-// prepare is the launch as a function for the host device's stream.
+// prepare returns the launch as a function for the host device's stream.
 func (k *kernel) prepare(l *device.Launch) func() {
 	grid, block, shared := l.Grid, l.Block, l.SharedBytes
-	// A kernel copies the whole of its last argument, a struct of which a launch may give a part.
+	// A kernel copies its whole last argument, a struct of which a launch may pass a part.
 	args := make([]uint64, mostArgs)
 	copy(args, l.Args)
 	return func() {

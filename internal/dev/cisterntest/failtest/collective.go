@@ -8,7 +8,7 @@ import (
 )
 
 // Call counts a call of something that a test wraps itself, such as an exporter. It returns the
-// error with which the call fails, or nil.
+// injected error, or nil.
 func (f *Faults) Call(name string) error { return f.call(name) }
 
 func (d *hostDevice) BusyTime(start, end device.Event) (time.Duration, error) {
@@ -42,12 +42,12 @@ type communicator struct {
 	dev     device.Device
 	faults  *Faults
 	grouped bool
-	refused error // of the first call in the group that failed
+	refused error // of the first failed call in the group
 }
 
 func (c *communicator) Device() device.Device { return c.dev }
 
-// call is a call that is made, or is to be made with its group.
+// call counts a call that is made now, or at the end of its group.
 func (c *communicator) call(name string) error {
 	err := c.faults.call(name)
 	if c.grouped && c.refused == nil {
@@ -56,7 +56,7 @@ func (c *communicator) call(name string) error {
 	return err
 }
 
-// below is the stream below the one whose calls may fail.
+// below returns the stream below one whose calls may fail.
 func below(s device.Stream) device.Stream {
 	if w, ok := s.(*hostStream); ok {
 		return w.stream.Stream
@@ -122,7 +122,7 @@ func (c *communicator) GroupStart() error {
 	return err
 }
 
-// GroupEnd queues nothing if it or a call of the group failed: the communicator below refuses the
+// GroupEnd queues nothing if it or a call of the group failed: the communicator below refuses a
 // call without a stream, and with it the group.
 func (c *communicator) GroupEnd() error {
 	_ = c.call("GroupEnd")

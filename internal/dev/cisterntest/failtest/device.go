@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/device/null"
 )
 
-// NewNull makes a null device whose driver calls fail as f says. Closing it, its streams and its
-// events does not fail.
+// NewNull makes a null device whose driver calls fail according to f. Closing it, its streams and
+// its events does not fail.
 func NewNull(f *Faults, cfg null.Config) (device.Device, error) {
 	below, err := null.New(cfg)
 	if err != nil {
@@ -21,8 +21,8 @@ func NewNull(f *Faults, cfg null.Config) (device.Device, error) {
 	return d, nil
 }
 
-// NewHost makes a host device whose driver calls fail as f says. Kernels run on it, except those of
-// launches that fail. Closing it, its streams and its events does not fail.
+// NewHost makes a host device whose driver calls fail according to f. Kernels run on it, except
+// those of failed launches. Closing it, its streams and its events does not fail.
 func NewHost(f *Faults, cfg host.Config) (device.Device, error) {
 	below, err := host.New(cfg)
 	if err != nil {
@@ -33,7 +33,7 @@ func NewHost(f *Faults, cfg host.Config) (device.Device, error) {
 	return d, nil
 }
 
-// nullDevice has the methods of a null device, the calls in front of them.
+// nullDevice is a null device whose methods are replaced by those of calls.
 type nullDevice struct {
 	*calls
 	nullBelow
@@ -186,7 +186,7 @@ func (d *calls) Synchronize(ctx context.Context) error {
 	return d.to.Synchronize(ctx)
 }
 
-// inner is the event below the one that may fail.
+// inner returns the event below one that may fail.
 func inner(e device.Event) device.Event {
 	if w, ok := e.(*event); ok {
 		return w.Event

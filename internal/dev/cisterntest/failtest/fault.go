@@ -1,6 +1,7 @@
-// Package failtest runs small programs with the k-th call failing, for each k: driver calls, memory,
-// writes, and the ends of contexts. After a failure an operation has done all or nothing, its error has the
-// failure as its cause, nothing has leaked, and the same operation succeeds.
+// Package failtest runs small programs with the k-th call failing, for each k: driver calls,
+// memory, writes, and the ends of contexts. After a failure an operation has done all or nothing,
+// its error has the failure as its cause, nothing has leaked, and the same operation succeeds. A
+// package's test fills a [Suite] with rows and runs it.
 package failtest
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// Kind is how a call fails.
+// Kind is a kind of failure.
 type Kind uint8
 
 const (
@@ -26,40 +27,40 @@ const (
 	Slow
 	// Ended: the context ends before a driver call, or at a check of the context.
 	Ended
-	// Short: a write writes a half, and returns an error that wraps io.ErrShortWrite.
+	// Short: a write writes half of its bytes, and returns an error that wraps io.ErrShortWrite.
 	Short
 	kinds
 )
 
-// String is such as "out of memory".
+// String names the kind, for example "out of memory".
 func (k Kind) String() string {
 	return [...]string{"failed", "out of memory", "slow", "ended", "short"}[k]
 }
 
-// ErrFailed is the error of a driver call that fails.
+// ErrFailed is the error of a failed driver call.
 var ErrFailed = errors.New("failed for a test")
 
-// cause is what an error of an operation must wrap.
+// cause returns the error that an operation's error must wrap.
 func (k Kind) cause() error {
 	return [...]error{ErrFailed, device.ErrOutOfMemory, nil, context.Canceled, io.ErrShortWrite}[k]
 }
 
-// Faults counts the calls that can fail, and lets one of them fail. Any goroutine may use it.
+// Faults counts the calls that can fail, and makes one of them fail. Any goroutine may use it.
 type Faults struct {
-	// Pause is how long a slow call takes; 0: a millisecond.
+	// Pause is the time that a slow call takes; 0: a millisecond.
 	Pause time.Duration
 
 	mu     sync.Mutex
 	armed  bool
 	kind   Kind
-	left   int // calls until the one that fails; 0: none does
+	left   int // calls until the failing one; 0: none fails
 	calls  [kinds]int
-	failed string // the call that failed
+	failed string // name of the call that failed
 	cancel context.CancelFunc
 	spared map[string]bool
 }
 
-// Spare lets the calls of these names never fail. It is called before Arm.
+// Spare exempts the calls of these names from failures. It is called before Arm.
 func (f *Faults) Spare(names ...string) {
 	f.spared = make(map[string]bool)
 	for _, name := range names {
@@ -67,8 +68,8 @@ func (f *Faults) Spare(names ...string) {
 	}
 }
 
-// Arm lets the k-th call that can fail in this way fail, and counts anew. It returns a context that
-// may end.
+// Arm makes the k-th call that can fail in this way fail, and restarts the count. It returns a
+// context that may end.
 //
 //go:norace
 func (f *Faults) Arm(kind Kind, k int) context.Context {
@@ -81,7 +82,8 @@ func (f *Faults) Arm(kind Kind, k int) context.Context {
 	return &checked{ctx, f}
 }
 
-// Disarm lets nothing fail any more. It returns the call that failed, if any, and how many could.
+// Disarm ends all failures. It returns the name of the call that failed, if any, and the number of
+// calls that could.
 //
 //go:norace
 func (f *Faults) Disarm() (failed string, calls [kinds]int) {
@@ -116,7 +118,7 @@ func (f *Faults) count(call string, ways []Kind) (kind Kind, fails bool) {
 	return f.kind, fails
 }
 
-// at counts a call that can fail in these ways, and reports whether it is the one that does.
+// at counts a call that can fail in these ways, and reports whether it is the failing one.
 func (f *Faults) at(call string, ways ...Kind) (kind Kind, fails bool) {
 	if kind, fails = f.count(call, ways); fails && kind == Ended {
 		f.cancel()
@@ -124,8 +126,8 @@ func (f *Faults) at(call string, ways ...Kind) (kind Kind, fails bool) {
 	return kind, fails
 }
 
-// failure is the error of a call that fails. It is made without a pool of package fmt, whose memory
-// would be a race where the detector is told to look away, as around polls.
+// failure is the error of a failed call. It does not use a pool of package fmt, because its memory
+// would be a race where the detector is disabled, as around polls.
 type failure struct {
 	call  string
 	cause error
@@ -134,7 +136,7 @@ type failure struct {
 func (f failure) Error() string { return f.call + ": " + f.cause.Error() }
 func (f failure) Unwrap() error { return f.cause }
 
-// call is a driver call. It returns the error with which the call fails, or nil.
+// call counts a driver call. It returns the injected error, or nil.
 func (f *Faults) call(name string) error {
 	switch kind, fails := f.at(name, Failed, Slow, Ended); {
 	case !fails:
@@ -146,7 +148,7 @@ func (f *Faults) call(name string) error {
 	return nil
 }
 
-// alloc is a driver call that takes memory.
+// alloc counts a driver call that allocates memory.
 func (f *Faults) alloc(name string) error {
 	if kind, fails := f.at(name, OutOfMemory); fails && kind == OutOfMemory {
 		return failure{name, device.ErrOutOfMemory}
@@ -154,7 +156,7 @@ func (f *Faults) alloc(name string) error {
 	return f.call(name)
 }
 
-// checked is a context each check of which may find that it has ended.
+// checked is a context of which each check may find that it has ended.
 type checked struct {
 	context.Context
 	faults *Faults

@@ -13,7 +13,7 @@ func (s *hostStream) BeginCapture() error {
 	return s.hostOnly.BeginCapture()
 }
 
-// EndCapture ends the capture below also where it fails.
+// EndCapture ends the capture below, even if it fails.
 func (s *hostStream) EndCapture() (device.Graph, error) {
 	failed := s.faults.call("EndCapture")
 	g, err := s.hostOnly.EndCapture()
@@ -33,7 +33,7 @@ func (s *hostStream) CaptureMark() device.CaptureMark {
 	return nil
 }
 
-// mark is a mark that knows the streams below.
+// mark is a mark that maps streams to those below.
 type mark struct{ device.CaptureMark }
 
 func (m mark) Before(s device.Stream) bool { return m.CaptureMark.Before(below(s)) }

@@ -2,7 +2,7 @@ package failtest
 
 import "io"
 
-// ReaderAt is r, whose reads may fail.
+// ReaderAt returns r with reads that may fail.
 func ReaderAt(f *Faults, r io.ReaderAt) io.ReaderAt { return &readerAt{r, f} }
 
 type readerAt struct {

@@ -6,7 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// hostOnly is what streams of host devices implement besides.
+// hostOnly has the additional methods of host devices' streams.
 type hostOnly interface {
 	device.BatchCopier
 	device.GraphCapturer

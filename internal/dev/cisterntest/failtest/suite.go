@@ -15,51 +15,52 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Trial is one use of an operation, on a machine of its own.
+// Trial is one use of an operation, on its own machine.
 type Trial struct {
 	// Do is the operation. If it returns an error, it has changed nothing that See shows.
 	Do func(ctx context.Context) error
-	// See is what a caller sees of the operation's effect: values, states, counts. nil: nothing.
+	// See returns the operation's effect for a caller: values, states, counts. nil: nothing.
 	See func() any
 	// Undo frees what Do has made. nil: nothing.
 	Undo func() error
-	// Left checks what Do has changed before it returned err, where the row is Partly done. before is
-	// what See showed. Do is not called again then.
+	// Left checks the changes of a Do that returned err, if the row is Partly done. before is See's
+	// result before it. Do is not called again then.
 	Left func(before any, err error) error
 }
 
 // Row is a small program.
 type Row[M any] struct {
-	// Of is the exported operations that the program is for, "Cache.Alloc Block.Free".
+	// Of lists the exported operations that the program tests, such as "Cache.Alloc Block.Free".
 	Of string
-	// Make prepares the trial. Nothing fails in it.
+	// Make prepares the trial, without failures.
 	Make func(t testing.TB, m M) Trial
-	// Tolerates are kinds of failures after which the operation may succeed, or return an error of another
-	// cause, with the reason.
+	// Tolerates lists kinds of failures after which the operation may succeed, or return an error
+	// with another cause, with the reason.
 	Tolerates map[Kind]string
-	// Partly are kinds of failures that may leave a part done, as the operation's documentation says,
-	// with the reason.
+	// Partly lists kinds of failures that may leave a part done, as the operation's documentation
+	// allows, with the reason.
 	Partly map[Kind]string
-	// Ends are driver calls whose failure the operation can't undo, with the reason: See may show a part,
-	// and the operation is not repeated. The error still names the cause, and nothing leaks.
+	// Ends lists driver calls whose failure the operation cannot undo, with the reason. See may
+	// then show a part, and the operation is not repeated. The error still names the cause, and
+	// nothing leaks.
 	Ends map[string]string
 }
 
-// Suite is the rows of a package.
+// Suite has the rows of a package.
 type Suite[M any] struct {
-	// Open makes a machine whose calls fail as faults says. The test's clean-up closes it, and finds
-	// what leaked.
+	// Open makes a machine whose calls fail according to faults. The test's clean-up closes it, and
+	// finds leaks.
 	Open func(t testing.TB, faults *Faults) M
-	// Live is what is live on a machine: blocks, bytes, events, handles. It is the same before a trial
-	// and after it.
+	// Live returns what is live on a machine: blocks, bytes, events, handles. It must be the same
+	// before and after a trial.
 	Live func(m M) any
 	Rows []Row[M]
-	// Bubble runs each trial in a bubble of package synctest, where waiting takes no time and a program
-	// that hangs panics.
+	// Bubble runs each trial in a bubble of package synctest, where waiting takes no time and a
+	// program that hangs panics.
 	Bubble bool
 }
 
-// within is a test of one trial.
+// within wraps the test of one trial.
 func (s Suite[M]) within(trial func(t *testing.T)) func(t *testing.T) {
 	if s.Bubble {
 		return func(t *testing.T) { synctest.Test(t, trial) }
@@ -67,11 +68,11 @@ func (s Suite[M]) within(trial func(t *testing.T)) func(t *testing.T) {
 	return trial
 }
 
-// sample is how many calls of a kind fail in a trial with -short.
+// sample is the number of calls of a kind that fail in a trial with -short.
 const sample = 3
 
-// Run runs each row without a failure, and then with failures: of each call in turn or, with -short, of
-// a few that a seed draws. CISTERN_FAIL_SEED repeats a run.
+// Run runs each row without a failure, and then with failures: of each call in turn or, with
+// -short, of a few calls drawn by a seed. CISTERN_FAIL_SEED repeats a run.
 func (s Suite[M]) Run(t *testing.T) {
 	seed := rand.Uint64()
 	if text := os.Getenv("CISTERN_FAIL_SEED"); text != "" {
@@ -96,7 +97,7 @@ func (s Suite[M]) Run(t *testing.T) {
 	}
 }
 
-// chosen are the calls of n that fail.
+// chosen returns the calls of n that fail.
 func chosen(random *rand.Rand, n int) (ks []int) {
 	if !testing.Short() || n <= sample {
 		for k := range n {
@@ -110,7 +111,8 @@ func chosen(random *rand.Rand, n int) (ks []int) {
 	return ks
 }
 
-// truth is what a row does without a failure: how many calls could have failed, and what it shows.
+// truth runs a row without a failure, and returns the number of calls that could have failed, and
+// what See shows.
 func (s Suite[M]) truth(t *testing.T, row Row[M]) (calls [kinds]int, want any) {
 	t.Run("succeeds", s.within(func(t *testing.T) {
 		f := new(Faults)
@@ -128,7 +130,7 @@ func (s Suite[M]) truth(t *testing.T, row Row[M]) (calls [kinds]int, want any) {
 	return calls, want
 }
 
-// fail lets the k-th call of a kind fail.
+// fail runs a row with the k-th call of a kind failing.
 func (s Suite[M]) fail(t *testing.T, row Row[M], kind Kind, k int, want any) {
 	f := new(Faults)
 	m := s.Open(t, f)
@@ -137,7 +139,8 @@ func (s Suite[M]) fail(t *testing.T, row Row[M], kind Kind, k int, want any) {
 	before := trial.see()
 	err := trial.Do(f.Arm(kind, k))
 	failed, calls := f.Disarm()
-	if failed == "" { // fewer calls than in truth: how often a program polls depends on the time that copies take
+	// fewer calls than in truth: the number of polls depends on the time that copies take
+	if failed == "" {
 		require.NoError(t, err)
 		require.NotEqual(t, [kinds]int{}, calls, "the program makes no calls the second time")
 	}

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// Writer is w, whose writes may fail, or be short.
+// Writer returns w with writes that may fail, or be short.
 func Writer(f *Faults, w io.Writer) io.Writer { return &writer{w, f} }
 
 type writer struct {

@@ -30,7 +30,8 @@ func RequireForeseen(t *testing.T, k Task, h How, batch int, what string) {
 	require.NoError(t, err, what)
 	require.NoError(t, rt.Close())
 	foreseen.Step.Start, foreseen.Step.HostTime = measured.Step.Start, measured.Step.HostTime
-	if want, got := toJSON(t, measured.Step), toJSON(t, foreseen.Step); want != got { // without call stacks
+	// JSON omits call stacks.
+	if want, got := toJSON(t, measured.Step), toJSON(t, foreseen.Step); want != got {
 		require.Equal(t, strings.Split(want, "\n"), strings.Split(got, "\n"), what)
 	}
 	require.Equal(t, measured.AllocatedPeak, foreseen.AllocatedPeak, what)
@@ -41,7 +42,7 @@ func RequireForeseen(t *testing.T, k Task, h How, batch int, what string) {
 	require.ElementsMatch(t, weights(measured.Layers), weights(foreseen.Layers), what)
 }
 
-// SkipBits32 skips a test where there are no dry devices.
+// SkipBits32 skips a test on 32 bits, where dry devices do not exist.
 func SkipBits32(t *testing.T) {
 	t.Helper()
 	if bits.UintSize < 64 {
@@ -49,7 +50,7 @@ func SkipBits32(t *testing.T) {
 	}
 }
 
-// weights are the layers that hold memory, without what a measurement does not have.
+// weights returns the layers that hold memory, without the fields that a measurement lacks.
 func weights(all []report.Layer) (some []report.Layer) {
 	for _, l := range all {
 		l.Output, l.Type = "", ""
@@ -60,8 +61,8 @@ func weights(all []report.Layer) (some []report.Layer) {
 	return some
 }
 
-// open opens a host device, which is late if the memory of a step depends on it: on a device that
-// is not, it differs from run to run.
+// open opens a host device. If the memory of a step depends on the device's progress, it must be
+// late, because memory then differs between runs on any other host device.
 func open(t *testing.T, late bool) *tensor.Runtime {
 	t.Helper()
 	if !late {

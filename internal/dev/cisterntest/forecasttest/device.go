@@ -15,9 +15,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// RequireForeseenOnDevice compares a forecast with the GPU that CISTERN_TEST_DEVICE names, or the
-// emulated one, and prints both. What offloading takes there depends on when copies end: the
-// forecast is the most.
+// RequireForeseenOnDevice compares a forecast with the GPU in CISTERN_TEST_DEVICE, or the emulated
+// one, and prints both. The memory of offloading depends there on when copies end: the forecast is
+// the maximum.
 func RequireForeseenOnDevice(t *testing.T, k Task, h How, batch int, what string) {
 	t.Helper()
 	ctx, name := context.Background(), onGPU(t)
@@ -75,7 +75,7 @@ func RequireLargestBatch(t *testing.T, k Task, h How, limit int64) {
 	_, err = forecast.Measure(ctx, rt, k.Program(h, n+1))
 	require.ErrorIs(t, err, memcache.ErrOutOfMemory, "a batch of %d", n+1)
 	t.Logf("a batch of %d: %v", n+1, err)
-	_ = rt.Close() // the error of the program comes again
+	_ = rt.Close() // the program's error is returned again
 }
 
 // emulated is the name of the device of the emulator.
@@ -90,7 +90,7 @@ func onGPU(t *testing.T) string {
 	return name
 }
 
-// dryOf is the dry device that stands for the runtime's. The emulated one has no library of
+// dryOf returns the dry device for the runtime's device. The emulated one has no library of
 // products.
 func dryOf(t *testing.T, rt *tensor.Runtime) string {
 	t.Helper()

@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// lateDevice is a host device that computes, and does so when the host waits for it: as late as a
-// dry device, with the device's own queues.
+// lateDevice is a host device that computes only when the host waits for it. So it is as late as a
+// dry device, with the host device's own queues.
 type lateDevice struct {
 	*host.Device
 	t    *testing.T
@@ -19,7 +19,7 @@ type lateDevice struct {
 	held map[device.Stream]func() // by the streams below
 }
 
-// catchUp lets the device do all that is queued.
+// catchUp makes the device run everything that is queued.
 func (d *lateDevice) catchUp() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How is how a training steps.
+// How describes the steps of a training.
 type How struct {
 	Name                              string
 	dtype                             tensor.Dtype
@@ -98,7 +98,7 @@ func (k Task) Program(h How, batch int) forecast.Program {
 	}
 }
 
-// Wrapped is a layer in a task's way.
+// Wrapped returns a layer as the task's training uses it.
 func (h How) Wrapped(l nn.Layer, off *tensor.Offloader) nn.Layer {
 	switch {
 	case h.checkpointed:

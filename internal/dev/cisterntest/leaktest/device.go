@@ -7,14 +7,15 @@ import (
 )
 
 // Device fails the test, at its end, for each handle of dev that was open when dev was closed, and
-// if dev is open then.
+// if dev is still open.
 func Device(t testing.TB, dev interface{ ID() uint64 }) {
 	t.Helper()
 	t.Cleanup(func() {
 		t.Helper()
 		left := opened.Take(dev.ID())
 		if t.Failed() {
-			return // what ended the test early left more
+			// the cause of the test's early end left more handles
+			return
 		}
 		for _, l := range left {
 			if !endsWithOwner(l) {
@@ -24,8 +25,8 @@ func Device(t testing.TB, dev interface{ ID() uint64 }) {
 	})
 }
 
-// endsWithOwner reports whether l ends with its device or cache by contract, and the test opened it
-// itself. The packages of the module close theirs.
+// endsWithOwner reports whether l ends with its device or cache by contract, and the test itself
+// opened it. The packages of the module must close theirs.
 func endsWithOwner(l opened.Left) bool {
 	if !l.ByTest() {
 		return false

@@ -7,8 +7,8 @@ import (
 )
 
 // files counts the open files of the process by name. The runtime's own descriptors for polling do
-// not count: it opens them with the first file that needs them, and keeps them. With a GPU's driver
-// it is nil, because that keeps files, pipes and sockets of its own.
+// not count, because it opens them with the first file that needs them, and keeps them. With a
+// GPU's driver files returns nil, because the driver keeps files, pipes and sockets of its own.
 func files() map[string]int {
 	const dir = "/proc/self/fd"
 	open := map[string]int{}
@@ -21,7 +21,8 @@ func files() map[string]int {
 		if strings.HasPrefix(name, "/dev/nvidia") {
 			return nil
 		}
-		if err == nil && !strings.HasPrefix(name, "anon_inode:") { // an error: it was that of ReadDir
+		// an error belongs to the descriptor of ReadDir
+		if err == nil && !strings.HasPrefix(name, "anon_inode:") {
 			open[name]++
 		}
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 // Main runs the tests of a package. It fails if one leaves a handle, a device, a goroutine or a
-// file open. Benchmarks, fuzz targets and the tests that -long asks for run without the record of
-// handles, which costs time: some open millions. Race builds have none either (see internal/opened).
+// file open. Benchmarks, fuzz targets and tests with -long run without the record of handles,
+// because it costs time and some open millions. Race builds have none either (see internal/opened).
 func Main(m goleak.TestingM) { goleak.VerifyTestMain(watched{m}) }
 
 type watched struct{ goleak.TestingM }
@@ -28,7 +28,7 @@ func (m watched) Run() int {
 	before := files()
 	code := m.TestingM.Run()
 	if code != 0 {
-		return code // tests that failed leave what they had
+		return code // failed tests leave handles open
 	}
 	open := more(before, files())
 	for range 20 {
@@ -50,9 +50,8 @@ func set(name string) bool {
 	return f != nil && f.Value.String() != f.DefValue
 }
 
-// ofPackages describes what code of the module left open, tests excepted: devices that came from
-// elsewhere than cisterntest belong to tests of closing, and to tests that make them by the
-// thousand.
+// ofPackages describes the handles that code of the module, except tests, left open. Devices that
+// cisterntest did not open belong to tests of closing, and to tests that make them by the thousand.
 func ofPackages(left []opened.Left) (all []string) {
 	for _, l := range left {
 		if !l.ByTest() {

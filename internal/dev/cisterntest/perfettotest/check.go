@@ -28,7 +28,8 @@ type checker struct {
 	used      map[lane]bool
 	slices    map[lane][]slice
 	open      map[lane][]string
-	arrows    map[string][]*big.Rat // by id; the beginning, or the beginning and the end
+	// by id: the begin, or begin and end
+	arrows map[string][]*big.Rat
 }
 
 // Check returns the faults of a file, which has none if these hold:
@@ -55,7 +56,7 @@ func Check(data []byte) (errs []error) {
 	return c.errs
 }
 
-// number is a number of an event.
+// number returns a numeric field of an event.
 func number(e map[string]any, key string) (*big.Rat, error) {
 	n, ok := e[key].(json.Number)
 	if !ok {
@@ -194,7 +195,7 @@ func (c *checker) nest(l lane, all []slice) {
 		switch order := a.from.Cmp(b.from); {
 		case order != 0:
 			return order
-		case a.arrow != b.arrow: // it may begin with its slice
+		case a.arrow != b.arrow: // an arrow may begin with its slice
 			return map[bool]int{true: 1, false: -1}[a.arrow]
 		}
 		return b.to.Cmp(a.to)

@@ -1,5 +1,5 @@
-// Package promtest lets Prometheus scrape metrics of the module and answer queries, and promtool check
-// their names.
+// Package promtest makes Prometheus scrape metrics of the module and answer queries, and promtool
+// check their names.
 package promtest
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// program is the path of prometheus or promtool. The test is skipped where it is missing.
+// program returns the path of prometheus or promtool. It skips the test if the program is missing.
 func program(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -32,7 +32,7 @@ func program(t testing.TB, name string) string {
 	return path
 }
 
-// Promtool returns a function that fails the test where promtool finds fault with metrics in
+// Promtool returns a function that fails the test if promtool finds a fault in metrics in
 // Prometheus's text form.
 func Promtool(t testing.TB) (check func(text []byte)) {
 	t.Helper()
@@ -47,7 +47,7 @@ func Promtool(t testing.TB) (check func(text []byte)) {
 	}
 }
 
-// Server is a Prometheus, which the end of the test ends. It belongs to the test's goroutine.
+// Server is a Prometheus that runs until the end of the test. It belongs to the test's goroutine.
 type Server struct {
 	t   testing.TB
 	url string
@@ -55,8 +55,8 @@ type Server struct {
 
 var listening = regexp.MustCompile(`address=(\S+) .*msg="?Listening on|msg="?Listening on.* address=(\S+)`)
 
-// Start starts a Prometheus that scrapes the path /metrics of target, such as "localhost:9464", twice
-// a second, and waits until it answers queries.
+// Start starts a Prometheus that scrapes the path /metrics of target, such as "localhost:9464",
+// twice a second, and waits until it answers queries.
 func Start(t testing.TB, target string) *Server {
 	t.Helper()
 	prometheus := program(t, "prometheus")
@@ -69,7 +69,8 @@ func Start(t testing.TB, target string) *Server {
 	require.NoError(t, err)
 	require.NoError(t, run.Start())
 	addresses, ended := make(chan string, 1), make(chan struct{})
-	go func() { // reads on, so that Prometheus never waits
+	// keeps reading, so that Prometheus never blocks
+	go func() {
 		defer close(ended)
 		defer close(addresses)
 		for lines := bufio.NewScanner(log); lines.Scan(); {
@@ -85,7 +86,8 @@ func Start(t testing.TB, target string) *Server {
 	})
 	address, ok := <-addresses
 	require.True(t, ok, "Prometheus ended before it listened")
-	cisterntest.WaitFor(t, func() bool { // it refuses queries until it has read its storage
+	// it refuses queries until it has read its storage
+	cisterntest.WaitFor(t, func() bool {
 		r, err := http.Get("http://" + address + "/-/ready")
 		require.NoError(t, err)
 		defer r.Body.Close()
@@ -100,7 +102,7 @@ type Series struct {
 	Value  float64
 }
 
-// Query returns the series that answer a query with a number, once there are any.
+// Query waits until a query has series, and returns those with a number.
 func (s *Server) Query(query string) (series []Series) {
 	s.t.Helper()
 	defer func() {
@@ -115,7 +117,7 @@ func (s *Server) Query(query string) (series []Series) {
 	return series
 }
 
-// answer is Query for the series that there are now.
+// answer returns the current series of a query.
 func (s *Server) answer(query string) (series []Series) {
 	s.t.Helper()
 	r, err := http.Get(s.url + "/api/v1/query?query=" + url.QueryEscape(query))

@@ -7,7 +7,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Recorder observes a pool and keeps what it is told. It panics when an operation ends as another one.
+// Recorder observes a pool and keeps all reports. It panics if an operation ends as another kind.
 type Recorder struct {
 	mu    sync.Mutex
 	infos []transfer.OpInfo
@@ -40,7 +40,7 @@ func (o *operation) End(e transfer.OpInfo) {
 	o.r.infos = append(o.r.infos, e)
 }
 
-// Of returns what ended operations of that kind have told, in the order of their ends.
+// Of returns the reports of ended operations of a kind, in the order of their ends.
 func (r *Recorder) Of(op transfer.Op) (infos []transfer.OpInfo) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +52,7 @@ func (r *Recorder) Of(op transfer.Op) (infos []transfer.OpInfo) {
 	return infos
 }
 
-// Open is how many operations have not ended.
+// Open returns the number of operations that have not ended.
 func (r *Recorder) Open() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,7 +61,7 @@ func (r *Recorder) Open() int {
 
 type unobserved struct{}
 
-// Unobserved is a context whose operations a Recorder declines.
+// Unobserved returns a context whose operations a Recorder declines.
 func Unobserved(ctx context.Context) context.Context {
 	return context.WithValue(ctx, unobserved{}, true)
 }

@@ -1,4 +1,4 @@
-// Package stacktest puts what tests need on a device: a cache, a pool and a stream.
+// Package stacktest makes a stack for tests: a device with a cache, a pool and a stream.
 package stacktest
 
 import (
@@ -13,31 +13,34 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Config says what a stack stands on and how it is configured.
+// Config configures a stack and its device.
 type Config struct {
-	// Device is what the stack stands on, and closes. nil: that of [Open].
+	// Device is the stack's device, which it closes. nil: that of [Open].
 	Device device.Device
-	// Capacity is the memory that [Open] gives, in bytes. A Device has its own; with a Capacity, Cache takes no more of it, and its options from the environment.
+	// Capacity is the memory of [Open]'s device, in bytes. A Device has its own. With a Capacity,
+	// the cache is limited to it, and has the options of the environment.
 	Capacity int64
-	// Workspace says that what a GPU's matrix products take for themselves does not count against Capacity.
+	// Workspace excludes the workspace of a GPU's matrix products from Capacity.
 	Workspace bool
-	// Cache and Pool are the configurations; on a device of [Open] other than the host Cache has the limit Capacity.
+	// Cache and Pool are the configurations. On a device of [Open] other than the host, Cache has
+	// the limit Capacity.
 	Cache memcache.Config
 	Pool  transfer.Config
 }
 
-// Stack is a device and what stands on it.
+// Stack is a device with a cache, a pool and a stream.
 type Stack struct {
 	Dev    device.Device
 	Cache  *memcache.Cache
 	Pool   *transfer.Pool
 	Stream device.Stream
 
-	Faulted bool // work was made to fail: closing may return its error
+	// work was made to fail, so closing may return its error
+	Faulted bool
 }
 
-// New makes a stack. The test's clean-up closes it, in the right order, after what was registered later, and checks
-// that the pool gave all of its memory back.
+// New makes a stack. The test's clean-up closes it in the right order, after clean-ups that were
+// registered later, and checks that the pool released all of its memory.
 func New(t testing.TB, cfg Config) *Stack {
 	t.Helper()
 	s := &Stack{Dev: cfg.Device}
@@ -58,7 +61,8 @@ func New(t testing.TB, cfg Config) *Stack {
 	return s
 }
 
-// limited is Cache's configuration with the limit Capacity, and with the options of the environment, such as no caching for compute-sanitizer.
+// limited returns Cache's configuration with the limit Capacity, and with the options of the
+// environment, such as no caching for compute-sanitizer.
 func (cfg Config) limited(t testing.TB, dev device.Device) memcache.Config {
 	t.Helper()
 	config, err := memcache.ConfigFromEnv()

@@ -13,8 +13,9 @@ import (
 var extremes = []int64{0, 1, 2, 3, -1, 1 << 30, 1<<31 - 1, 1 << 31, 1<<31 + 1, 1<<32 - 1, 1 << 32, 1<<32 + 1, 1 << 46, 1 << 61, 1 << 62, 1<<62 + 1,
 	math.MaxInt64 - 511, math.MaxInt64 - 1, math.MaxInt64, math.MinInt64, math.MinInt64 + 1, -1 << 31, -1 << 32}
 
-// Extreme calls everything that takes a number rounds times with numbers near the limits of their types, in structs and
-// lists too. No call may panic, nor allocate more than most bytes of Go's heap.
+// Extreme calls everything that takes a number rounds times with numbers near the limits of their
+// types, also in structs and lists. No call may panic, nor allocate more than most bytes of Go's
+// heap.
 func (s *Surface) Extreme(seed uint64, rounds int, most uint64) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	s.T.Logf("seed %d", seed)
@@ -43,7 +44,7 @@ func (s *Surface) Extreme(seed uint64, rounds int, most uint64) {
 	}
 }
 
-// numeric reports whether there are numbers in a value of the type.
+// numeric reports whether values of the type contain numbers.
 func numeric(typ reflect.Type) bool {
 	switch k := typ.Kind(); k {
 	case reflect.Struct:
@@ -62,7 +63,7 @@ func numeric(typ reflect.Type) bool {
 	}
 }
 
-// plain reports whether the type is a struct with exported fields only, which may be copied.
+// plain reports whether the type is a struct with only exported fields, which may be copied.
 func plain(typ reflect.Type) bool {
 	if typ.Kind() != reflect.Struct {
 		return false
@@ -75,7 +76,7 @@ func plain(typ reflect.Type) bool {
 	return true
 }
 
-// disturb puts extremes into most of the numbers of v, which can be set.
+// disturb puts extremes into most of the numbers of v, which must be settable.
 func disturb(rng *rand.Rand, v reflect.Value) {
 	n := extremes[rng.IntN(len(extremes))]
 	switch k := v.Kind(); {
@@ -107,7 +108,7 @@ func disturb(rng *rand.Rand, v reflect.Value) {
 	}
 }
 
-// allocated is how many bytes of Go's heap were allocated since the program began.
+// allocated returns the bytes of Go's heap that were allocated since the program began.
 func allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)

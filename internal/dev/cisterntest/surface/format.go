@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Format prints every receiver with the verbs of package fmt, while change is called in another goroutine. What has a
-// method String is short, and nothing shows locks or the memory that it points to, except the types in raw, which is by
-// name, with the reason.
+// Format prints every receiver with the verbs of package fmt, while another goroutine calls change.
+// The text of a type with a String method must be short, and no text may show locks or pointed-to
+// memory, except for the types in raw, which has the reasons by name.
 func (s *Surface) Format(raw map[string]string, change func()) {
 	var done atomic.Bool
 	var changer sync.WaitGroup

@@ -9,9 +9,10 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Nil calls everything with each argument nil that can be, with each pointer, interface and function in structs and
-// lists nil, and with all arguments zero. No call may panic. One with a nil argument returns an error that wraps
-// device.ErrInvalid, unless that argument is allowed, or the function returns no error.
+// Nil calls everything with each possible argument nil, with each pointer, interface and function
+// in structs and lists nil, and with all arguments zero. No call may panic. A call with a nil
+// argument must return an error that wraps device.ErrInvalid, unless that argument is allowed or
+// the function returns no error.
 func (s *Surface) Nil() {
 	s.used = map[string]bool{}
 	calls := 0
@@ -58,7 +59,7 @@ func (s *Surface) refuses(f *function, args []reflect.Value, name string, allowe
 	}
 }
 
-// allowed reports whether that may be nil.
+// allowed reports whether the argument may be nil.
 func (s *Surface) allowed(name string, i int, typ reflect.Type, h hole) bool {
 	for typ.Kind() == reflect.Slice && typ.Name() == "" {
 		typ = typ.Elem()
@@ -72,15 +73,16 @@ func (s *Surface) allowed(name string, i int, typ reflect.Type, h hole) bool {
 	return false
 }
 
-// hole is a place in an argument that can be nil.
+// hole is a part of an argument that can be nil.
 type hole struct {
-	path   string // ".Field" of a struct, "[]" of an element, nothing of the argument itself
+	// ".Field" of a struct, "[]" of an element, "" for the argument itself
+	path   string
 	typ    reflect.Type
 	fields []int
 	list   bool
 }
 
-// holes are the places in a value of the type.
+// holes returns the holes of a type's values.
 func holes(typ reflect.Type) []hole {
 	switch typ.Kind() {
 	case reflect.Pointer, reflect.Interface, reflect.Func:
@@ -88,7 +90,7 @@ func holes(typ reflect.Type) []hole {
 	case reflect.Slice:
 		var all []hole
 		for _, h := range holes(typ.Elem()) {
-			if !h.list { // else it is a list of lists
+			if !h.list { // otherwise it is a list of lists
 				h.path, h.list = "[]"+h.path, true
 				all = append(all, h)
 			}
@@ -111,7 +113,7 @@ func holes(typ reflect.Type) []hole {
 	return nil
 }
 
-// in is v with nothing in that place. Of a list it has one element.
+// in returns v with nil in the hole. A list has one element.
 func (h hole) in(v reflect.Value) reflect.Value {
 	c := reflect.New(v.Type()).Elem()
 	c.Set(v)

@@ -1,6 +1,7 @@
-// Package surface calls the exported functions and methods of a package with the arguments that a program passes by
-// mistake: nil, zero values, and sizes near the limits of their types. A test names the functions and has a value of
-// each type with methods; nothing exported may be missing.
+// Package surface calls the exported functions and methods of a package with arguments that a
+// program passes by mistake: nil, zero values, and sizes near the limits of their types. A test
+// fills a [Surface] with the functions and a value of each type with methods; nothing exported may
+// be missing.
 package surface
 
 import (
@@ -18,20 +19,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Surface describes the package in the working directory to a test of all that it exports.
+// Surface describes all exports of the package in the working directory.
 type Surface struct {
 	T testing.TB
 	// Functions are the exported functions by name.
 	Functions map[string]any
-	// Receivers make a value of each type with methods. Each call gets a new one.
+	// Receivers make a value of each type with methods, a new one for each call.
 	Receivers map[string]func() any
-	// Without are types and functions that are not called, with the reason.
+	// Without has the types and functions that are not called, with the reason.
 	Without map[string]string
-	// Valid is an argument of a type, or nil for its zero value.
+	// Valid returns a valid argument of a type, or nil for its zero value.
 	Valid func(reflect.Type) any
-	// Allowed are arguments that may be nil, or elements and fields of them, with the reason: "Function
-	// 1", "Type.Method 2", "Type.Method 2.Field", or the name of a type, such as "Option". The first
-	// argument is number 1.
+	// Allowed has the arguments that may be nil, or elements and fields of them, with the reason:
+	// "Function 1", "Type.Method 2", "Type.Method 2.Field", or the name of a type, such as
+	// "Option". The first argument is number 1.
 	Allowed map[string]string
 	// Done is called with each result that is not nil.
 	Done func(call string, result any)
@@ -48,7 +49,7 @@ type function struct {
 	method   string
 }
 
-// in are the arguments without the receiver.
+// in returns the types of the arguments without the receiver.
 func (f *function) in() []reflect.Type {
 	var all []reflect.Type
 	for i := range f.typ.NumIn() {
@@ -57,12 +58,13 @@ func (f *function) in() []reflect.Type {
 	return all
 }
 
-// functions are all that are called, in the order of their names.
+// functions returns everything that is called, ordered by name.
 func (s *Surface) functions() []*function {
 	api := Exported(s.T)
 	slices.Sort(api.Functions)
 	var all []*function
-	for _, name := range slices.Compact(api.Functions) { // twice: of two platforms
+	// compacted because two platforms may declare a name
+	for _, name := range slices.Compact(api.Functions) {
 		f := s.Functions[name]
 		if s.Without[name] == "" {
 			require.NotNil(s.T, f, "the test does not call %s", name)
@@ -87,7 +89,7 @@ func (s *Surface) functions() []*function {
 	return all
 }
 
-// call calls f, and returns what it panicked with, and its error, if it has one.
+// call calls f, and returns its panic, and its error, if it has one.
 func (s *Surface) call(f *function, args []reflect.Value) (panicked any, err error) {
 	fn := f.value
 	if f.receiver != nil {
@@ -114,7 +116,7 @@ func (s *Surface) call(f *function, args []reflect.Value) (panicked any, err err
 	return nil, err
 }
 
-// valid is an argument of a type that can be used.
+// valid returns a usable argument of a type.
 func (s *Surface) valid(typ reflect.Type) reflect.Value {
 	of := reflect.New(typ).Elem()
 	if v := s.Valid(typ); v != nil {
@@ -127,14 +129,15 @@ func (s *Surface) valid(typ reflect.Type) reflect.Value {
 	return of
 }
 
-// API is what a package exports.
+// API has the exports of a package.
 type API struct {
 	Functions []string
-	Methods   map[string][]string // declared for each type; of a type without any, too
+	// declared methods of each type, also of a type without any
+	Methods map[string][]string
 }
 
 // Exported reads the API of the package in the working directory from its files. Names of the
-// packages in other folders, if any are given, are qualified by the folder: "nn.Linear".
+// packages in folders, if any are given, are qualified by the folder: "nn.Linear".
 func Exported(t testing.TB, folders ...string) API {
 	t.Helper()
 	api := API{Methods: map[string][]string{}}

@@ -1,5 +1,5 @@
-// Package tapetest has what tests of package autograd and of the packages below it share: a device
-// with a runtime, models, ranks, and a device that runs nothing.
+// Package tapetest has helpers for tests of package autograd and of the packages below it: a device
+// with a runtime ([Bench]), models, ranks, and a device that runs nothing.
 package tapetest
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Main runs the tests of a package. It gives simulated GPUs their kernels, which builds without
-// tags do not have, from the repository, whose root is at that path.
+// Main runs the tests of a package. It loads the kernels of simulated GPUs, which builds without
+// tags do not embed, from the repository with this root.
 func Main(m *testing.M, root string) {
 	if ptxfiles.Tensor == nil {
 		ptxfiles.Tensor = os.DirFS(root + "/tensor/internal/ptx")
@@ -30,8 +30,8 @@ func Main(m *testing.M, root string) {
 	cisterntest.Main(m)
 }
 
-// Rounds is how often a test repeats what it does: full times for statistical power, and with
-// -short so often that each of its code paths is still taken.
+// Rounds returns the repetitions of a test: full for statistical power, and short with -short,
+// which still reaches each code path.
 func Rounds(full, short int) int {
 	if testing.Short() {
 		return short
@@ -39,7 +39,7 @@ func Rounds(full, short int) int {
 	return full
 }
 
-// Bench is a device and everything on it that a test needs. Its end checks that nothing leaked.
+// Bench is a device with a stack and a runtime. The end of the test checks that nothing leaked.
 type Bench struct {
 	T     testing.TB
 	Ctx   context.Context
@@ -49,11 +49,11 @@ type Bench struct {
 
 	Shared bool // others use the runtime as well
 
-	// What the runtime keeps for itself: a GPU's workspace of matrix products.
+	// The runtime's own memory: a GPU's workspace of matrix products.
 	ownBlocks, OwnBytes int64
 }
 
-// Open makes one with a host device, or the one that CISTERN_TEST_DEVICE names, of this capacity.
+// Open makes a bench with a host device, or the device in CISTERN_TEST_DEVICE, of this capacity.
 func Open(t testing.TB, capacity int64) *Bench {
 	t.Helper()
 	return OpenObserved(t, capacity, nil)
@@ -80,8 +80,9 @@ func OpenConfigured(t testing.TB, capacity int64, cfg memcache.Config) *Bench {
 	return b
 }
 
-// warmUp lets the runtime take its own memory, and leaves nothing else behind. That of a host device
-// takes none, which is not asked each time: the answer takes longer than many a test.
+// warmUp makes the runtime allocate its own memory, and leaves nothing else behind. On a host
+// device the runtime allocates none. That is not checked each time, because the check takes longer
+// than many tests.
 func (b *Bench) warmUp() {
 	if _, ok := b.Dev.(*host.Device); ok && hostTakesNothing.Load() {
 		return
@@ -108,19 +109,19 @@ func (b *Bench) warmUp() {
 
 var hostTakesNothing atomic.Bool
 
-// Live is the number of blocks that are not the runtime's own.
+// Live returns the number of blocks that are not the runtime's own.
 func (b *Bench) Live() int64 { return b.Cache.Stats().Allocation.All.Current - b.ownBlocks }
 
-// Bytes are those of the blocks of Live.
+// Bytes returns the bytes of the blocks of Live.
 func (b *Bench) Bytes() int64 { return b.Cache.MemoryAllocated() - b.OwnBytes }
 
-// NeedsHost skips a test of what only the host device does.
+// NeedsHost skips a test that needs the host device.
 func (b *Bench) NeedsHost(why string) {
 	b.T.Helper()
 	cisterntest.OnlyHost(b.T, b.Dev, why)
 }
 
-// Counting is a runtime whose stream counts launches by name. It is closed with the test.
+// Counting returns a runtime whose stream counts launches by name. The test's end closes it.
 func (b *Bench) Counting(launches map[string]int) *tensor.Runtime {
 	b.T.Helper()
 	stream, err := b.Dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) { launches[name]++; return nil }})

@@ -13,15 +13,15 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Default is the documented signature of PyTorch 2.11, without what there is not here, and what zero
-// values and missing options of these types or functions do.
+// Default is the documented signature of PyTorch 2.11, without arguments that do not exist here,
+// and the behaviour of zero values and missing options of these types or functions.
 type Default struct {
 	Names  string
 	Python string
 	Got    func(b *Bench, in *nn.Initializer) string
 }
 
-// Signature is PyTorch's text of arguments: names and values in turn.
+// Signature formats arguments as PyTorch does: names and values in turn.
 func Signature(pairs ...any) string {
 	var all []string
 	for i := 0; i < len(pairs); i += 2 {
@@ -37,8 +37,8 @@ func Signature(pairs ...any) string {
 	return strings.Join(all, ", ")
 }
 
-// RequireDefaults compares them. Each type and function of the package in the working directory that
-// has defaults must be among them, or without: all of its numbers must be given, or it has none.
+// RequireDefaults compares all. Each type and function with defaults in the package of the working
+// directory must be in all or in without. All of its numbers must be given, unless it has none.
 func RequireDefaults(t *testing.T, without string, all []Default) {
 	t.Helper()
 	b := Open(t, 64<<20)

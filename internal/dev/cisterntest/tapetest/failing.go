@@ -26,7 +26,7 @@ type Failing struct {
 	Faults *failtest.Faults
 }
 
-// OpenFailing makes one for a [failtest.Suite].
+// OpenFailing makes a failing bench for a [failtest.Suite].
 func OpenFailing(t testing.TB, f *failtest.Faults) *Failing {
 	t.Helper()
 	return openFailing(t, f, memcache.Config{})
@@ -40,7 +40,8 @@ func openFailing(t testing.TB, f *failtest.Faults, cfg memcache.Config) *Failing
 	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := rt.Close(); !cfg.NoCaching || !errors.Is(err, failtest.ErrFailed) { // of a free that no caller could be told of
+		// the error of a free that had no caller
+		if err := rt.Close(); !cfg.NoCaching || !errors.Is(err, failtest.ErrFailed) {
 			assert.NoError(t, err)
 		}
 	})
@@ -49,7 +50,7 @@ func openFailing(t testing.TB, f *failtest.Faults, cfg memcache.Config) *Failing
 	return m
 }
 
-// takeFaultWord lets the runtime take the memory that it keeps for operations with indices.
+// takeFaultWord makes the runtime allocate its memory for operations with indices.
 func (m *Failing) takeFaultWord() {
 	m.T.Helper()
 	index, err := tensor.FromSlice(m.Ctx, m.RT, []int32{0})
@@ -64,16 +65,16 @@ func FailingSuite(t *testing.T, rows []failtest.Row[*Failing]) {
 	failtest.Suite[*Failing]{Open: OpenFailing, Live: (*Failing).live, Rows: rows}.Run(t)
 }
 
-// UncachedSuite runs rows on benches whose cache asks the driver for each block, so that each tensor
-// may be the one that finds no memory, and each free may fail.
+// UncachedSuite runs rows on benches whose cache calls the driver for each block, so that each
+// tensor may find no memory, and each free may fail.
 func UncachedSuite(t *testing.T, rows []failtest.Row[*Failing]) {
 	failtest.Suite[*Failing]{Open: func(t testing.TB, f *failtest.Faults) *Failing {
 		return openFailing(t, f, memcache.Config{NoCaching: true})
 	}, Live: (*Failing).live, Rows: rows}.Run(t)
 }
 
-// live is the blocks of the cache, their bytes, and the pinned memory that is in use, after all that
-// is queued.
+// live returns the blocks of the cache, their bytes, and the pinned memory in use, after all queued
+// work.
 func (m *Failing) live() any {
 	if err := errors.Join(m.Dev.Synchronize(m.Ctx), m.Cache.PollFrees(), m.Pool.EmptyCache(m.Ctx)); err != nil {
 		return err
@@ -82,7 +83,7 @@ func (m *Failing) live() any {
 	return [5]int64{s.Allocation.All.Current, s.AllocatedBytes.All.Current, p.ActiveRequests.Current, p.ActiveBytes.Current, p.HeldBytes.Current}
 }
 
-// Weights are parameters of two and three numbers, which the program releases.
+// Weights returns parameters of two and three numbers, which the program releases.
 func (m *Failing) Weights() autograd.Parameters {
 	m.T.Helper()
 	var ps autograd.Parameters
@@ -94,7 +95,7 @@ func (m *Failing) Weights() autograd.Parameters {
 	return ps
 }
 
-// Squares is the sum of the parameters' squares.
+// Squares returns the sum of the parameters' squares.
 func Squares(t *autograd.Tape, ps autograd.Parameters) *autograd.Variable {
 	var sum *autograd.Variable
 	for _, p := range ps {
@@ -116,7 +117,7 @@ func (m *Failing) Differentiate(ps autograd.Parameters) {
 	require.NoError(m.T, errors.Join(err, tape.Close()))
 }
 
-// Numbers are the elements of a tensor of floating point or int64, or nil.
+// Numbers returns the elements of a tensor of floating point or int64, or nil.
 func (m *Failing) Numbers(x *tensor.Tensor) (all []float64) {
 	switch {
 	case x == nil:
@@ -132,7 +133,7 @@ func (m *Failing) Numbers(x *tensor.Tensor) (all []float64) {
 	return Wide(m.Bench, x)
 }
 
-// SeeParameters shows values and gradients.
+// SeeParameters returns values and gradients.
 func (m *Failing) SeeParameters(ps autograd.Parameters) (all []any) {
 	for _, p := range ps {
 		all = append(all, m.Numbers(p.Value()), m.Numbers(p.Grad()))
@@ -140,7 +141,7 @@ func (m *Failing) SeeParameters(ps autograd.Parameters) (all []any) {
 	return all
 }
 
-// SeeOptimizer shows an optimiser with its parameters, and the state that steps have written.
+// SeeOptimizer returns an optimiser's parameters, and the state that steps have written.
 func (m *Failing) SeeOptimizer(opt optim.Optimizer) []any {
 	c := opt.Core()
 	r := c.Record()

@@ -13,14 +13,14 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/failtest"
 )
 
-// FailingCrew is ranks on host devices of their own, the calls of one of which may fail.
+// FailingCrew has ranks on host devices of their own; the calls of one rank may fail.
 type FailingCrew struct {
 	*Crew
 	Benches []*Failing // of the ranks
 	Victim  int        // the rank whose calls may fail
 }
 
-// OpenFailingCrew makes two ranks that have met.
+// OpenFailingCrew makes two ranks with a common communicator.
 func OpenFailingCrew(t testing.TB, f *failtest.Faults, victim int) *FailingCrew {
 	t.Helper()
 	c := &FailingCrew{Crew: &Crew{T: t}, Victim: victim}
@@ -38,14 +38,14 @@ func OpenFailingCrew(t testing.TB, f *failtest.Faults, victim int) *FailingCrew 
 	return c
 }
 
-// takeMemory lets the runtime take the memory that it keeps for captures.
+// takeMemory makes the runtime allocate its memory for captures.
 func (m *Failing) takeMemory() {
 	m.T.Helper()
 	g, err := m.RT.Capture(m.Ctx, func(context.Context) error { return nil })
 	require.NoError(m.T, errors.Join(err, g.Close(), m.RT.Synchronize(m.Ctx), m.Cache.EmptyCache(m.Ctx)))
 }
 
-// FailingCrewSuite runs rows with calls of rank 0 that fail, and with calls of rank 1 that do.
+// FailingCrewSuite runs rows with failing calls of rank 0, and of rank 1.
 func FailingCrewSuite(t *testing.T, rows []failtest.Row[*FailingCrew]) {
 	live := func(c *FailingCrew) any {
 		var all []any
@@ -63,12 +63,12 @@ func FailingCrewSuite(t *testing.T, rows []failtest.Row[*FailingCrew]) {
 	}
 }
 
-// patience is the timeout of a failing crew's communicators, which nothing may take.
+// patience is the timeout of a failing crew's communicators, which must not expire.
 const patience = 10 * time.Second
 
-// Together runs f on all ranks at a time. A rank with an error closes its communicator, after the
-// others have returned if f is to tell them. It returns the errors, or an error if ranks have
-// waited for the timeout.
+// Together runs f on all ranks concurrently. A rank with an error closes its communicator, after
+// the others have returned if f itself notifies them. It returns the errors, or an error if ranks
+// have waited for the timeout.
 func (c *FailingCrew) Together(tells bool, f func(r *Rank) error) (errs []error, late error) {
 	began := time.Now()
 	var others sync.WaitGroup
@@ -80,7 +80,7 @@ func (c *FailingCrew) Together(tells bool, f func(r *Rank) error) (errs []error,
 			if tells {
 				others.Wait()
 			}
-			_ = r.Comm.Close() // it returns what has ended it
+			_ = r.Comm.Close() // it returns the error that ended the communicator
 		}
 		return err
 	})

@@ -15,17 +15,17 @@ import (
 // TapeTrial is a trial of a program on a tape, which is reset before each use.
 type TapeTrial struct {
 	NoGrad     bool
-	Compute    tensor.Dtype // 0: what is given
+	Compute    tensor.Dtype // 0: the dtype of the operands
 	Parameters autograd.Parameters
 	Buffers    []*tensor.Tensor
 	// Do computes a result and, if the tape records, runs its backward pass.
 	Do func(t *autograd.Tape) *autograd.Variable
-	// Undo frees what the program has besides the tape.
+	// Undo frees the program's memory outside of the tape.
 	Undo func() error
 }
 
-// OnTape makes a trial. See shows the result, the parameters, their gradients, the buffers, and what
-// is live. A program that fails returns its error twice, and leaves the tape ready.
+// OnTape makes a trial. See returns the result, the parameters, their gradients, the buffers, and
+// the live memory. A program that fails must return its error twice, and leave the tape usable.
 func (m *Failing) OnTape(trial TapeTrial) failtest.Trial {
 	tape := NewTape(m.Ctx, m.RT, !trial.NoGrad)
 	var y *autograd.Variable
@@ -69,7 +69,7 @@ func (m *Failing) OnTape(trial TapeTrial) failtest.Trial {
 	}
 }
 
-// Operands are parameters of these shapes, of positive numbers.
+// Operands returns parameters of these shapes, with positive numbers.
 func (m *Failing) Operands(dtype tensor.Dtype, shapes ...[]int) (ps autograd.Parameters) {
 	m.T.Helper()
 	for i, shape := range shapes {
@@ -86,7 +86,7 @@ func (m *Failing) Operands(dtype tensor.Dtype, shapes ...[]int) (ps autograd.Par
 	return ps
 }
 
-// ParamsOf are the variables of parameters.
+// ParamsOf returns the variables of parameters.
 func ParamsOf(t *autograd.Tape, ps autograd.Parameters) (vs []*autograd.Variable) {
 	for _, p := range ps {
 		vs = append(vs, t.Param(p.Parameter))

@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// IdleGPU is a device that takes launches as a GPU does, with a library of matrix products, and
-// runs none: what a step on it makes on the Go heap is made above the device.
+// IdleGPU is a device that accepts launches as a GPU does, with a library of matrix products, and
+// runs none. So the Go objects of a step on it are made above the device.
 type IdleGPU struct{ device.Device }
 
 // IdleStream is a stream of an IdleGPU.
@@ -38,7 +38,7 @@ func (idleDriver) Open(string, url.Values) (device.Device, error) {
 	return &IdleGPU{below}, nil
 }
 
-// OpenIdle is open on an idleGPU.
+// OpenIdle is Open on an IdleGPU.
 func OpenIdle(t testing.TB) *Bench {
 	t.Helper()
 	below, err := null.New(null.Config{})
@@ -59,16 +59,16 @@ func (d *IdleGPU) NewStream(o device.StreamOptions) (device.Stream, error) {
 // LoadModule makes a module that has all kernels.
 func (d *IdleGPU) LoadModule([]byte) (device.Module, error) { return idleModule{}, nil }
 
-// MatMulWorkspace is what a GPU's library of products might take.
+// MatMulWorkspace returns the workspace that a GPU's library of products might take.
 func (d *IdleGPU) MatMulWorkspace() (int64, error) { return 1 << 20, nil }
 
-// MatMulEpilogues are in the products.
+// MatMulEpilogues reports that products include epilogues.
 func (d *IdleGPU) MatMulEpilogues() bool { return true }
 
-// MatMulBFloat16 says that there are products of bfloat16.
+// MatMulBFloat16 reports that there are products of bfloat16.
 func (d *IdleGPU) MatMulBFloat16() bool { return true }
 
-// MatMul looks at the addresses, and computes nothing.
+// MatMul checks the addresses, and computes nothing.
 func (d *IdleGPU) MatMul(_ device.Stream, g *device.Gemm) error {
 	if g.A == 0 || g.B == 0 || g.C == 0 {
 		return device.ErrInvalid
@@ -82,10 +82,10 @@ func (idleModule) Kernel(name string) (any, error) { return name, nil }
 
 func (idleModule) Close() error { return nil }
 
-// Device is the IdleGPU.
+// Device returns the IdleGPU.
 func (s *IdleStream) Device() device.Device { return s.Dev }
 
-// Memset looks at the address, and writes nothing.
+// Memset checks the address, and writes nothing.
 func (s *IdleStream) Memset(dst device.Ptr, _ byte, _ int64) error {
 	if dst == 0 {
 		return device.ErrInvalid
@@ -93,7 +93,7 @@ func (s *IdleStream) Memset(dst device.Ptr, _ byte, _ int64) error {
 	return nil
 }
 
-// Launch looks at the kernel and the grid, and runs nothing.
+// Launch checks the kernel and the grid, and runs nothing.
 func (s *IdleStream) Launch(l *device.Launch) error {
 	if l.Kernel == nil || l.Grid[0] == 0 {
 		return device.ErrInvalid
@@ -101,7 +101,7 @@ func (s *IdleStream) Launch(l *device.Launch) error {
 	return nil
 }
 
-// CopyD2H leaves zeros, so that no fault is found in what the device has not written.
+// CopyD2H writes zeros, so that no test finds a fault in memory that the device has not written.
 func (s *IdleStream) CopyD2H(dst []byte, src device.Ptr) error {
 	clear(dst)
 	return s.Stream.CopyD2H(dst, src)

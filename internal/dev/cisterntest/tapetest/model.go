@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Grads are the gradients of the sum of f.
+// Grads returns the gradients of the sum of f.
 func (b *Bench) Grads(f func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable, args ...[]float64) (all [][]float64) {
 	b.T.Helper()
 	tape := autograd.NewTape(b.Ctx, b.RT)
@@ -30,7 +30,7 @@ func (b *Bench) Grads(f func(t *autograd.Tape, vs []*autograd.Variable) *autogra
 	return all
 }
 
-// Step is a step of the optimiser with this gradient of p.
+// Step runs a step of the optimiser with this gradient of p.
 func (b *Bench) Step(opt optim.Optimizer, p *autograd.Parameter, grad float64) {
 	b.T.Helper()
 	tape := autograd.NewTape(b.Ctx, b.RT)
@@ -41,10 +41,10 @@ func (b *Bench) Step(opt optim.Optimizer, p *autograd.Parameter, grad float64) {
 	require.NoError(b.T, opt.ZeroGrad(b.Ctx))
 }
 
-// Number is a parameter of one number.
+// Number returns a parameter of one number.
 func (b *Bench) Number(v float64) *autograd.Parameter { return b.ParameterOf(Upload(b, []float64{v})) }
 
-// Parameter is one of float64, with the elements 1, 2, ….
+// Parameter returns a float64 parameter with the elements 1, 2, ….
 func (b *Bench) Parameter(shape ...int) *autograd.Parameter {
 	b.T.Helper()
 	data := make([]float64, Elements(shape))
@@ -57,7 +57,7 @@ func (b *Bench) Parameter(shape ...int) *autograd.Parameter {
 	return p
 }
 
-// Minimizers are the two ways to a step.
+// Minimizers are the two functions that run a step.
 var Minimizers = map[string]func(t *autograd.Tape, loss *autograd.Variable, opt optim.Optimizer){
 	"Minimize": optim.Minimize,
 	"InBackward": func(t *autograd.Tape, loss *autograd.Variable, opt optim.Optimizer) {
@@ -65,7 +65,7 @@ var Minimizers = map[string]func(t *autograd.Tape, loss *autograd.Variable, opt 
 	},
 }
 
-// Optimizers make those of the recorded trainings on MNIST, by the recording's name.
+// Optimizers make the optimisers of the recorded trainings on MNIST, by the recording's name.
 var Optimizers = map[string]func(autograd.Parameters) (optim.Optimizer, error){
 	"sgd_lr0_1": func(p autograd.Parameters) (optim.Optimizer, error) {
 		return WithErr(optim.NewSGD(p, optim.SGDConfig{LR: new(0.1)}))
@@ -81,7 +81,8 @@ var Optimizers = map[string]func(autograd.Parameters) (optim.Optimizer, error){
 	},
 }
 
-// Offloader makes one that offloads every tensor, unless cfg says otherwise, and is closed with the test.
+// Offloader makes an offloader, which the test's end closes. It offloads every tensor, unless cfg
+// changes that.
 func (b *Bench) Offloader(cfg tensor.OffloadConfig) *tensor.Offloader {
 	b.T.Helper()
 	if cfg.MinBytes == 0 {
@@ -97,7 +98,7 @@ func (b *Bench) Offloader(cfg tensor.OffloadConfig) *tensor.Offloader {
 	return o
 }
 
-// DirectionsOf is how many times a layer reads a sequence.
+// DirectionsOf returns the number of directions in which a layer reads a sequence.
 func DirectionsOf(r *nn.Recurrent) int {
 	if r.Bidirectional {
 		return 2
@@ -105,7 +106,7 @@ func DirectionsOf(r *nn.Recurrent) int {
 	return 1
 }
 
-// MLP is the model of the reference, 784-512-512-10, with parameters drawn from the seed.
+// MLP returns the model of the reference, 784-512-512-10, with parameters drawn by the seed.
 func (b *Bench) MLP(dtype tensor.Dtype, sizes ...int) nn.Sequential {
 	b.T.Helper()
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(1), nn.Dtype(dtype))
@@ -121,14 +122,14 @@ func (b *Bench) MLP(dtype tensor.Dtype, sizes ...int) nn.Sequential {
 	return model
 }
 
-// BlankLinear is a dense layer whose numbers were never drawn, which takes most of the time in making
-// a large one: for tests that write them, or that run nothing.
+// BlankLinear returns a dense layer whose weights are not drawn, because drawing takes most of the
+// time of making a large layer: for tests that write the weights, or that run nothing.
 func BlankLinear(in *nn.Initializer, inputs, outputs int) *nn.Linear {
 	blank := func(shape ...int) *autograd.Parameter {
 		value, err := in.Runtime().New(memcache.WithCategory(tensor.Detached(in.Context()), memcache.CategoryParameter), in.Dtype(), shape...)
 		if err != nil {
 			in.Fail(err)
-			return in.Ones(shape...) // which does nothing, after an error
+			return in.Ones(shape...) // a no-op after an error
 		}
 		p, err := autograd.NewParameter(value)
 		in.Fail(err)
@@ -143,7 +144,7 @@ type closing func() error
 
 func (c closing) Close() error { return c() }
 
-// ParameterOf is a parameter that owns value.
+// ParameterOf returns a parameter that owns value.
 func (b *Bench) ParameterOf(value *tensor.Tensor) *autograd.Parameter {
 	b.T.Helper()
 	p, err := autograd.NewParameter(value)
@@ -151,10 +152,10 @@ func (b *Bench) ParameterOf(value *tensor.Tensor) *autograd.Parameter {
 	return p
 }
 
-// WithErr returns an optimiser with the error that sticks to it.
+// WithErr returns an optimiser with its sticky error.
 func WithErr[O optim.Optimizer](o O) (O, error) { return o, o.Core().Err() }
 
-// NewTape is a tape that records, or one of NoGrad.
+// NewTape returns a tape that records, or one of NoGrad.
 func NewTape(ctx context.Context, rt *tensor.Runtime, record bool) *autograd.Tape {
 	if record {
 		return autograd.NewTape(ctx, rt)

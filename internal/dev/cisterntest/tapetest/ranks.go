@@ -16,14 +16,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Crew is the ranks of a test, each with a device of its own: host devices, or those that
-// CISTERN_TEST_RANKS names.
+// Crew has the ranks of a test, each with a device of its own: host devices, or those in
+// CISTERN_TEST_RANKS.
 type Crew struct {
 	T     testing.TB
 	Ranks []*Rank
 }
 
-// Rank is one of them. What it does is done by one goroutine, and errors are returned.
+// Rank is one rank of a crew. One goroutine runs it, and errors are returned.
 type Rank struct {
 	*Bench
 	Stack   *stacktest.Stack
@@ -31,7 +31,7 @@ type Rank struct {
 	N, Size int
 }
 
-// NewCrew makes ranks that have met, whose communicator has this timeout.
+// NewCrew makes ranks with a common communicator of this timeout.
 func NewCrew(t testing.TB, ranks int, capacity int64, timeout time.Duration) *Crew {
 	t.Helper()
 	c := &Crew{T: t}
@@ -42,7 +42,7 @@ func NewCrew(t testing.TB, ranks int, capacity int64, timeout time.Duration) *Cr
 	return c
 }
 
-// NewRank makes rank n, which is that number among those of this machine.
+// NewRank makes rank n, which is number local on this machine.
 func NewRank(t testing.TB, local, n, size int, capacity int64) *Rank {
 	t.Helper()
 	cfg := stacktest.Config{Device: cisterntest.OpenRank(t, local, capacity)}
@@ -79,7 +79,7 @@ func (c *Crew) Meet(timeout time.Duration) {
 	})
 }
 
-// All runs f on all ranks at a time, and returns what each has returned.
+// All runs f on all ranks concurrently, and returns their errors.
 func (c *Crew) All(f func(r *Rank) error) []error {
 	errs := make([]error, len(c.Ranks))
 	var wait sync.WaitGroup
@@ -90,7 +90,7 @@ func (c *Crew) All(f func(r *Rank) error) []error {
 	return errs
 }
 
-// Each is all for what succeeds.
+// Each is All for an f that must succeed.
 func (c *Crew) Each(f func(r *Rank) error) {
 	c.T.Helper()
 	for n, err := range c.All(f) {

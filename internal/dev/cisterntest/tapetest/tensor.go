@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Wide are the elements of a tensor of any dtype.
+// Wide returns the elements of a tensor of any dtype as float64.
 func Wide(b *Bench, x *tensor.Tensor) []float64 {
 	b.T.Helper()
 	y, err := b.RT.Convert(b.Ctx, x, tensor.Float64)
@@ -35,7 +35,7 @@ func Near(want, got, tolerance float64) bool {
 	return math.Abs(want-got) <= tolerance*(1+math.Abs(want))
 }
 
-// Upload makes a tensor of data, which the end of the test releases.
+// Upload makes a tensor of data. The end of the test releases it.
 func Upload[T tensor.Element](b *Bench, data []T, shape ...int) *tensor.Tensor {
 	b.T.Helper()
 	x, err := tensor.FromSlice(b.Ctx, b.RT, data, shape...)
@@ -44,7 +44,7 @@ func Upload[T tensor.Element](b *Bench, data []T, shape ...int) *tensor.Tensor {
 	return x
 }
 
-// Read are the elements of a tensor.
+// Read returns the elements of a tensor.
 func Read[T tensor.Element](b *Bench, x *tensor.Tensor) []T {
 	b.T.Helper()
 	s, err := tensor.ToSlice[T](b.Ctx, x, nil)
@@ -52,7 +52,7 @@ func Read[T tensor.Element](b *Bench, x *tensor.Tensor) []T {
 	return s
 }
 
-// Elements is the number of elements of a shape.
+// Elements returns the number of elements of a shape.
 func Elements(shape []int) int {
 	n := 1
 	for _, d := range shape {
@@ -61,7 +61,7 @@ func Elements(shape []int) int {
 	return n
 }
 
-// Transpose is the options that transpose the first factor, the second, both or none.
+// Transpose returns the options that transpose the first factor, the second, both or none.
 func Transpose(first, second bool) (o tensor.MatMulOption) {
 	if first {
 		o = tensor.TransA
@@ -72,7 +72,7 @@ func Transpose(first, second bool) (o tensor.MatMulOption) {
 	return o
 }
 
-// ValueOr is *p, or standard if p is nil.
+// ValueOr returns *p, or standard if p is nil.
 func ValueOr(p *float64, standard float64) float64 {
 	if p == nil {
 		return standard

@@ -9,11 +9,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// form is what surrounds the mistake. Nil functions do nothing.
+// form is the code around the mistake. Nil functions do nothing.
 type form struct {
 	write, read func(s device.Stream, x memcache.Block) error
-	begin       func() error // once the streams are there
-	between     func() error // before the second of the two accesses that race
+	begin       func() error // once the streams exist
+	between     func() error // before the second of the two racing accesses
 	after       func() error
 	end         func() error // undoes begin
 }
@@ -50,7 +50,7 @@ func (b *bench) further(n int) error {
 	return nil
 }
 
-// queried finds an event done that was recorded on both streams before anything else.
+// queried finds an event complete that was recorded on both streams before anything else.
 func (b *bench) queried(f *form) {
 	var earlier []device.Event
 	f.begin = func() error {

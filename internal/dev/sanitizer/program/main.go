@@ -25,10 +25,10 @@ func main() {
 	}
 }
 
-// bytes is the size of the block that the mistake is about: a matrix of 32 x 32 float32.
+// bytes is the size of the block of the mistake: a matrix of 32 x 32 float32.
 const bytes = 32 * 32 * 4
 
-// bench is what the programs work with: a producer and a consumer stream.
+// bench has a producer and a consumer stream for the programs.
 type bench struct {
 	ctx      context.Context
 	dev      *host.Device
@@ -62,7 +62,7 @@ func run(mistake, form string, correct bool) (err error) {
 			return err
 		}
 	}
-	// Closing a stream waits for it, and hides nothing that came before.
+	// Closing a stream waits for it, and hides no earlier mistake.
 	defer func() {
 		err = errors.Join(err, b.producer.Close(), b.consumer.Close())
 		for _, s := range b.scratch {
@@ -111,8 +111,8 @@ func missingWait(b *bench, f *form, correct bool) error {
 	return errors.Join(f.read(b.consumer, x), x.RecordStream(b.consumer), x.Free())
 }
 
-// missingRecord frees a block that the consumer's stream may still read, without recording that stream; the
-// next allocation on the block's own stream gets its memory, and writes it.
+// missingRecord frees a block that the consumer's stream may still read, without recording that
+// stream. The next allocation on the block's own stream gets its memory, and writes it.
 func missingRecord(b *bench, f *form, correct bool) error {
 	x, err := b.cache.Alloc(b.ctx, bytes, b.producer)
 	if err != nil {
@@ -144,7 +144,7 @@ func missingRecord(b *bench, f *form, correct bool) error {
 	return errors.Join(f.write(b.producer, y), y.Free())
 }
 
-// handOver lets one stream wait for what is queued on another.
+// handOver makes one stream wait for the queued work of another.
 func (b *bench) handOver(from, to device.Stream) error {
 	e, err := b.dev.NewEvent(device.EventOptions{})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// matmul lets the second access be that of gonum's matrix product, whose assembly the race detector does
-// not see. A tensor would not do: it records its stream on the block that it is made of.
+// matmul makes the second access that of gonum's matrix product, whose assembly the race detector
+// does not see. A tensor would not do, because it records its stream on its block.
 func (b *bench) matmul(f *form) {
 	f.read = func(s device.Stream, x memcache.Block) error {
 		const n = 32
@@ -33,7 +33,7 @@ func (b *bench) matmul(f *form) {
 	}
 }
 
-// floats is the memory of a block.
+// floats returns the memory of a block.
 func (b *bench) floats(x memcache.Block) ([]float32, error) {
 	memory, err := b.dev.Bytes(x.Ptr(), bytes)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// observed turns every observer, statistic and counter on. Between the accesses it copies on both streams
-// and looks at the counters until the copies are over: that is luck, not synchronisation, and must not hide
-// the mistake.
+// observed turns on every observer, statistic and counter. Between the accesses it copies on both
+// streams and polls the counters until the copies have ended. That is no synchronisation, and must
+// not hide the mistake.
 func (b *bench) observed(f *form) error {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
@@ -47,7 +47,8 @@ func (b *bench) observed(f *form) error {
 			return err
 		}
 		b.ctx, step = profiler.StartStep(b.ctx, 1)
-		// Each copy has a buffer of its own: reusing one that a copy is done with orders what follows.
+		// Each copy has a buffer of its own, because reusing the buffer of a completed copy orders
+		// later work.
 		for s := range b.scratch {
 			if buffers[s], err = pool.Get(b.ctx, bytes); err != nil {
 				return err

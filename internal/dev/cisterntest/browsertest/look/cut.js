@@ -1,4 +1,4 @@
-// Texts that are cut, that lie outside of the window, or that lie on each other.
+// Texts that are cut, that lie outside of the window, or that overlap.
 
 const slack = 1, overlap = 2; // pixels
 const wide = 1280; // a window in which nothing may scroll sideways
@@ -21,9 +21,9 @@ const containers = (e) => {
   return list;
 };
 
-// place follows a line of text outwards and reports what cuts it. It returns the part that is seen
-// without scrolling an element, or null for a skip link; out of sight, the part ends before it
-// begins.
+// place follows a line of text outwards and reports what cuts it. It returns the part that is
+// visible without scrolling an element, or null for a skip link. For invisible text, the part ends
+// before it begins.
 const place = (piece, line) => {
   const { e, text } = piece;
   let { left, right, top, bottom } = line;
@@ -48,13 +48,14 @@ const place = (piece, line) => {
     }
   }
   if (left < -slack || right > innerWidth + slack) {
-    if (right <= 0 && !piece.focused && parents(e).some(focusable)) return null; // a skip link: see checkFocus
+    // a skip link: see checkFocus
+    if (right <= 0 && !piece.focused && parents(e).some(focusable)) return null;
     fault("cut", e, `lies from ${px(left)} to ${px(right)} px in a window of ${innerWidth} px`, text);
   }
   return { left, right, top, bottom };
 };
 
-// checkOwnBox reports an element that hides a part of its own content, with an ellipsis too.
+// checkOwnBox reports an element that hides a part of its own content, also one with an ellipsis.
 const checkOwnBox = ({ e, text }) => {
   const s = styleOf(e);
   if (e.localName === "select") {
@@ -69,11 +70,11 @@ const checkOwnBox = ({ e, text }) => {
   }
 };
 
-// floats reports whether an element is meant to lie on others.
+// floats reports whether an element is meant to overlap others.
 const floats = (e) => parents(e).some((a) =>
   ["fixed", "sticky"].includes(styleOf(a).position) || a.matches("dialog, [popover], [role=tooltip], [role=dialog]"));
 
-// checkOverlap reports texts of different elements that lie on each other.
+// checkOverlap reports overlapping texts of different elements.
 const checkOverlap = (placed) => {
   placed = placed.filter((p) => !floats(p.e)).sort((a, b) => a.top - b.top);
   placed.forEach((a, i) => {

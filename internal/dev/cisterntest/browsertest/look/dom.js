@@ -1,4 +1,4 @@
-// The visible elements of the page, their texts, and the places of the texts.
+// The visible elements of the page, their texts, and the positions of the texts.
 
 const styleOf = (e, pseudo) => getComputedStyle(e, pseudo);
 const parents = (e) => {
@@ -24,7 +24,7 @@ const path = (e) => {
   return parts.join(" > ");
 };
 
-// forReaders reports whether an element is kept out of sight for screen readers only.
+// forReaders reports whether an element is visible to screen readers only.
 const forReaders = (e) => parents(e).some((x) => {
   const s = styleOf(x), r = x.getBoundingClientRect();
   return /^inset\((50|100)%/.test(s.clipPath) || /^rect\(0px,? 0px,? 0px,? 0px\)/.test(s.clip) ||
@@ -48,7 +48,8 @@ const inside = (e) => {
 // ink narrows a line's box, which is as high as the font, to the height of its glyphs.
 const ink = (r, text, s) => {
   const m = measure(text, s), font = m.fontBoundingBoxAscent + m.fontBoundingBoxDescent;
-  if (Math.abs(font - r.height) > 1.5) return { left: r.left, right: r.right, top: r.top, bottom: r.bottom }; // scaled or turned
+  // scaled or turned
+  if (Math.abs(font - r.height) > 1.5) return { left: r.left, right: r.right, top: r.top, bottom: r.bottom };
   const base = r.top + m.fontBoundingBoxAscent;
   return { left: r.left, right: r.right, top: base - m.actualBoundingBoxAscent, bottom: base + m.actualBoundingBoxDescent };
 };

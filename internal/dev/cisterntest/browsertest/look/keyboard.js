@@ -3,8 +3,8 @@
 const clickRoles = ["button", "link", "menuitem", "tab", "checkbox", "radio", "switch", "option", "treeitem", "slider"];
 const composite = "[role=tree], [role=treegrid], [role=grid], [role=listbox], [role=menu], [role=tablist], [role=radiogroup], [role=toolbar]";
 
-// roving reports whether arrows lead to an element: it takes part in a group of which one has the
-// focus at a time.
+// roving reports whether arrow keys lead to an element: it is in a group of which one element is
+// focusable at a time.
 const roving = (e) => e.getAttribute("tabindex") === "-1" &&
   [...(e.closest(composite) ?? e.parentElement).querySelectorAll("[tabindex='0']")].some(visible);
 const operable = (e) => focusable(e) || roving(e);

@@ -1,5 +1,5 @@
 // The faults of the page as it is shown now, as lines of text. Faults of one kind and of elements
-// that differ in their number alone are one line.
+// that differ only in their number share a line.
 
 const faults = new Map();
 const fault = (kind, e, what, text, pseudo, same = "") => {
@@ -13,7 +13,8 @@ const probe = document.createElement("i");
 probe.style.transition = "none";
 const settle = async () => {
   await document.fonts.ready;
-  for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame); // a script may draw the page anew for another scheme
+  // a script may redraw the page for another scheme
+  for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame);
 };
 
 await settle();

@@ -1,4 +1,4 @@
-// Names for readers of the page that do not see it.
+// Names for users of screen readers.
 
 const checkNames = () => {
   const root = document.documentElement, shown = (selector) => [...document.querySelectorAll(selector)].filter(visible);
