@@ -18,15 +18,15 @@ help: ## list the targets
 mnist: ## train on the real MNIST digits, on the host device
 	go run ./examples/mnist
 
-# One package more than there are processors, because some mostly wait.
-test: ## all tests in their short form; needs Go alone
+# One more package than processors, because some packages mostly wait.
+test: ## all tests in their short form; needs only Go
 	go test -short -p $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 1)) ./...
 	@go run ./internal/dev/mutants -stale
 
 full: ## all tests in their long form (PKG=./memcache for one package)
 	go test -timeout 20m $(or $(PKG),./...)
 
-nightly: ## everything, on the commit at hand; PART=2/4 runs a part, and a run that was stopped goes on
+nightly: ## everything, on the current commit; PART=2/4 runs a part, and a stopped run continues
 	@.ci/night
 
 # Checks of every change.
@@ -49,13 +49,13 @@ race-short: ## the packages with concurrency under the race detector, in the sho
 invariants-short: ## memcache and transfer with their structures checked after each operation, in the short form
 	go test -short -tags invariants ./memcache/... ./transfer/...
 
-# Vet compiles what it reads: five systems take 20 minutes of a processor where this takes one.
+# go vet compiles all that it reads: for five systems it takes 20 processor minutes, this takes one.
 platforms: ## type-check everything, tests too, for the other systems
 	go run ./internal/dev/platforms $(PLATFORMS)
 
 # Other builds and systems.
 
-# Where a build tag changes files. What is elsewhere, the host build has checked.
+# The folders in which a build tag changes files. The host build has checked all others.
 TAGGED = "invariants ./internal/invariants ./memcache/... ./transfer/..." "sanitizer ./internal/dev/sanitizer/..." "emulator ./internal/dev/cisterntest/... ./tensor/... ./autograd/..." "purego ./tensor/..."
 PLATFORMS = linux/arm64 darwin/arm64 windows/amd64 freebsd/amd64 linux/386
 
@@ -79,7 +79,7 @@ bits32: ## the tests on 32 bits, where the machine runs them
 	linux/amd64 | linux/386) CGO_ENABLED=0 GOARCH=386 go test -short -timeout 30m ./... ;; \
 	*) echo "NOT TESTED on 32 bits: this machine runs no linux/386" ;; esac
 
-nocgo: ## build and vet without cgo; without the tag cuda no package imports "C", so the tests would say the same
+nocgo: ## build and vet without cgo; without the tag cuda no package imports "C", so the tests would not differ
 	CGO_ENABLED=0 go build ./...
 	CGO_ENABLED=0 go vet ./...
 
@@ -90,25 +90,25 @@ cuda: ## build with GPUs; needs a C compiler and CUDA's headers
 		echo "cuda.h is missing: install CUDA's toolkit, or on Debian nvidia-cuda-dev, of the components contrib and non-free"; exit 1; }
 	$(CUDA) go build -tags cuda ./...
 
-cuda-test: cuda ## vet and test what is only in the build with GPUs, and start the example, where there is no driver
+cuda-test: cuda ## vet and test the code that only the build with GPUs has, and start the example without a driver
 	$(CUDA) go vet -tags cuda ./...
 	$(CUDA) go test -tags cuda ./device/cuda ./internal/dev/cisterntest/leaktest ./internal/dev/structure
 	.ci/cuda-start
 
-# The race detector, and structures that check themselves.
+# The race detector and self-checking structures.
 
 race: ## all tests under the race detector
 	CGO_ENABLED=1 go test -race -timeout 30m ./...
 
-sanitizer: ## the two stream mistakes as programs: all reported; their corrected twins: all clean
+sanitizer: ## programs with two stream mistakes, which must all be reported; their corrected twins must be clean
 	CGO_ENABLED=1 go test -tags sanitizer -count=1 -v -timeout 20m ./internal/dev/sanitizer
 
-invariants: ## the allocator and what uses it, with structures checked after each operation
+invariants: ## the allocator and its users, with structures checked after each operation
 	go test -timeout 20m -tags invariants ./device/... ./memcache/... ./transfer/... ./tensor/... ./autograd/...
 
 # Longer tests.
 
-long: ## what no other test does whole: PyTorch's losses for 100 steps, 10,000 composed trainings, 100 kills, long recordings, MNIST whole
+long: ## full lengths that no other stage runs: PyTorch's losses for 100 steps, 10,000 composed trainings, 100 kills, long recordings, MNIST
 	go test ./autograd -count=1 -run TestMNISTAsPyTorch -mnist.steps 100
 	go test ./autograd/internal/compose -count=1 -timeout 1h -run Compose -compose.programs 10000
 	go test ./autograd/checkpoint -count=1 -run TestKilledTraining -checkpoint.kills 100
@@ -126,9 +126,9 @@ fuzz: ## run each fuzz target for FUZZTIME (10s)
 fuzz-changed: ## the fuzz targets of the packages PKG
 	@FUZZTIME=$(FUZZTIME) .ci/fuzz $(PKG)
 
-# The tests' own tests.
+# Tests of the tests.
 
-mutants: ## break the code on purpose and see that the tests notice (PKG=./memcache; all lists without it)
+mutants: ## break the code on purpose and check that the tests notice (PKG=./memcache; all lists without it)
 	CGO_ENABLED=1 go run ./internal/dev/mutants $(PKG)
 
 mutants-sample: ## 30 mutants, drawn by the commit
@@ -140,7 +140,7 @@ mutants-check: ## fail if a mutant is stale or does not compile
 operators: ## measure how many of 200 wrong operators in each PKG (./memcache ./transfer) the tests notice, drawn with SEED (1)
 	go run ./internal/dev/operators -seed "$${SEED:-1}" $(PKG)
 
-gremlins: ## break every operator that a change touches (BASE=origin/main), for LIMIT (10m), and print what the tests let pass
+gremlins: ## break every operator that a change touches (BASE=origin/main), for LIMIT (10m), and print the surviving mutants
 	LIMIT=$(LIMIT) .ci/gremlins
 
 scripts: ## the tests of the scripts in .ci
@@ -151,7 +151,7 @@ tidy: ## fail if go mod tidy would change go.mod or go.sum
 	go mod tidy -diff
 	cd examples/backend && go mod tidy -diff
 
-vuln: ## known vulnerabilities in what is imported, where their database can be reached
+vuln: ## known vulnerabilities in imported modules, if their database can be reached
 	.ci/vulncheck
 
 release-check: ## check that the last commit can be released: install, docs, licences, changes of exported names; tags nothing
@@ -165,19 +165,19 @@ install: ## install cistern as a user would, from a module proxy made of TAG (or
 bench: ## the benchmarks, 5 times each
 	go test -run '^$$' -bench . -benchmem -count 5 ./...
 
-compare: ## benchmarks of PKG beside those of the commit BASE (HEAD), 20 pairs of runs that alternate: make compare PKG=./memcache BENCH=AllocFree
+compare: ## benchmarks of PKG beside those of the commit BASE (HEAD), 20 pairs of alternating runs: make compare PKG=./memcache BENCH=AllocFree
 	.ci/compare $(PKG) '$(or $(BENCH),.)'
 
 # GPUs.
 
-test-cuda: cuda bundle ## run the tests on a GPU (GPU=cuda:0), and list what was skipped
+test-cuda: cuda bundle ## run the tests on a GPU (GPU=cuda:0), and list the skipped ones
 	CISTERN_TEST_DEVICE=$(GPU) dist/run-tests
 
 bundle: ## write dist/: tests and example for a machine with a GPU and without Go
 	$(CUDA) sh device/cuda/bundle.sh
 
-# The epoch of MNIST would take an hour.
-emulate: ## the tests of tensors with the kernels for GPUs, run by this processor; needs a C++ compiler, amd64 and Linux
+# The skipped epoch of MNIST would take an hour.
+emulate: ## the tests of tensors with the kernels for GPUs, run on this processor; needs a C++ compiler, amd64 and Linux
 	sh internal/dev/cisterntest/emulator/build.sh $(CURDIR)/dist/emulator
 	CISTERN_EMULATOR=$(CURDIR)/dist/emulator CGO_ENABLED=1 go test -count=1 -tags emulator ./internal/dev/cisterntest/emulator
 	CISTERN_EMULATOR=$(CURDIR)/dist/emulator CISTERN_TEST_DEVICE=emulated CGO_ENABLED=1 go test -count=1 -short -tags emulator -skip TestAnEpochAsPyTorch ./tensor/... ./autograd/...
@@ -191,12 +191,12 @@ kernels: ## compile every .cu to PTX and a fatbin; needs nvcc
 kernels-check: ## fail if a PTX or a fatbin was not made of its source
 	sh device/cuda/kernels.sh check
 
-# The suites whose code has versions for instruction sets. The environment is read before the tests begin, so that their
-# results must not come from the cache of the go command.
+# The suites of code with versions for instruction sets. The environment is read before the tests
+# begin, which the go command's cache does not see, so the tests need -count=1.
 SIMD_PACKAGES = ./tensor/internal/simd ./tensor/internal/workers ./tensor/internal/gemm ./tensor/internal/kernel ./tensor ./tensor/backendtest
 
 # Plain Go, the level generic, has a stage of its own: purego.
-simd-levels: ## the host's kernels at each level of instructions that this processor runs and does not choose
+simd-levels: ## the host's kernels at each level of instructions that this processor runs besides its default
 	@set -e; chosen=$$(go test -count=1 -v -run TestForcedLevel ./tensor/internal/simd | sed -n 's/.*the level is //p'); \
 	test -n "$$chosen"; echo "the other tests ran CISTERN_SIMD=$$chosen, which this processor chooses"; \
 	for level in avx2 avx512 neon; do \
@@ -215,6 +215,6 @@ qemu: ## the host's kernels for arm64, under qemu-user
 		GOARCH=arm64 CGO_ENABLED=0 go test -short -timeout 60m -exec qemu-aarch64 $(SIMD_PACKAGES); \
 	else echo "NOT TESTED for arm64: qemu-aarch64 is missing; on Debian install qemu-user"; fi
 
-generate: ## fail if a generated file is not that of its program
+generate: ## fail if a generated file differs from its program's output
 	go generate ./tensor/internal/gemm ./tensor/internal/simd
 	git diff --exit-code -- tensor/internal
