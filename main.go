@@ -1,5 +1,5 @@
-// Command cistern works on recordings of device memory: snapshots of PyTorch's caching allocator, and
-// recordings of programs that use memcache. No GPU is needed.
+// Command cistern works on recordings of device memory: snapshots of PyTorch's caching allocator,
+// and recordings of programs that use memcache. No GPU is needed.
 //
 //	cistern verify FILE...                  compare every address and driver call with PyTorch's
 //	cistern whatif FILE...                  what other allocator options would have cost

@@ -21,7 +21,8 @@ import (
 
 const testdata = "../../memcache/testdata/recordings/"
 
-// recordings are all there are; the short ones with -short, and with the race detector, which sees one goroutine.
+// recordings returns all recordings, or the short ones with -short and with the race detector,
+// because a replay has only one goroutine.
 func recordings(t testing.TB) (files []string) {
 	all, err := filepath.Glob(testdata + "*.jsonl.gz")
 	require.NoError(t, err)
@@ -59,7 +60,7 @@ func objects(t *testing.T, text string) (list []map[string]any) {
 	return list
 }
 
-// TestVerifyEveryRecording: nothing differs, in any file that there is.
+// TestVerifyEveryRecording: no recording has a difference.
 func TestVerifyEveryRecording(t *testing.T) {
 	files := append(recordings(t), "../recording/testdata/mnist_mlp.pickle.gz", "../recording/testdata/sample_with_stacks.pickle")
 	status, stdout, stderr := runs(t, append([]string{"verify", "--json"}, files...)...)
@@ -90,7 +91,8 @@ func TestVerifyEveryRecording(t *testing.T) {
 	require.Regexp(t, `(?m)^tight\.maxsplit64gc08\.jsonl\.gz +1500 +0 `, stdout)
 }
 
-// TestDeparture: one byte more in the header's statistics fails the verification of that file, and no other.
+// TestDeparture: one byte more in the header's statistics fails the verification of that file, and
+// of no other.
 func TestDeparture(t *testing.T) {
 	text := "{\"conf\":\"\",\"total_memory\":1073741824,\"limit\":null,\"segments\":[{\"address\":4194304,\"total_size\":2097152,\"stream\":0,\"blocks\":[[4194304,512,100,\"active_pending_free\"],[4194816,2096640,0,\"inactive\"]]}],\"stats\":{\"allocated_bytes.all.peak\":512}}\n" +
 		"[\"segment_alloc\",4194304,2097152,0]\n[\"alloc\",4194304,100,0]\n[\"free_requested\",4194304,100,0]\n"
@@ -117,7 +119,7 @@ func write(t *testing.T, name, text string) string {
 	return file
 }
 
-// TestBadFiles: each says what is wrong on a line of its own, and the other files are still verified.
+// TestBadFiles: each bad file has an error line, and the other files are still verified.
 func TestBadFiles(t *testing.T) {
 	empty := write(t, "empty", "")
 	missing := filepath.Join(t.TempDir(), "missing")
@@ -146,12 +148,12 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// broken is a writer that fails, like a pipe that nobody reads.
+// broken is a writer that fails, like a pipe without a reader.
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-// TestOutputThatCannotBeWritten: a table that got lost is an error.
+// TestOutputThatCannotBeWritten: a lost table is an error.
 func TestOutputThatCannotBeWritten(t *testing.T) {
 	for _, args := range [][]string{{"verify"}, {"verify", "--json"}, {"whatif", "-c", ""}, {"report", "-o", "-"}} {
 		var errs bytes.Buffer
@@ -192,7 +194,7 @@ func TestWhatIf(t *testing.T) {
 	}
 }
 
-// TestOwnOptions: each has its effect.
+// TestOwnOptions: each option has its effect.
 func TestOwnOptions(t *testing.T) {
 	estimates := func(file string, configs ...string) []map[string]any {
 		args := []string{"whatif", "--json", testdata + file}
@@ -220,8 +222,8 @@ func TestOwnOptions(t *testing.T) {
 	require.Zero(t, list[3]["retries"], "the recorded limit is lifted")
 }
 
-// TestRecordingOfOurOwn: what trace/record writes verifies under the options that the cache had, with no flag, and other options
-// can be tried.
+// TestRecordingOfOurOwn: a recording of trace/record verifies under the cache's options, without a
+// flag, and other options can be tried.
 func TestRecordingOfOurOwn(t *testing.T) {
 	dev, err := null.New(null.Config{Capacity: 1 << 30})
 	require.NoError(t, err)
@@ -305,7 +307,8 @@ func TestNotesOfOurOwn(t *testing.T) {
 	}
 }
 
-// TestBooksHaveNoTimes: of a recording whose calls can't be made again no time of a call is printed, nor retries that it does not tell.
+// TestBooksHaveNoTimes: a recording that cannot be replayed has no time of a call, and no retries
+// unless the file has them.
 func TestBooksHaveNoTimes(t *testing.T) {
 	path := write(t, "run.jsonl", `{"format":"cistern recording 1","conf":"","total_memory":1073741824,"limit":null}
 ["failed",0,512,7]

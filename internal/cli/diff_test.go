@@ -21,7 +21,7 @@ type held struct {
 	step, line       int
 }
 
-// dump is a snapshot of PyTorch as JSON, of a program that allocates blocks.
+// dump returns a snapshot of PyTorch as JSON, of a program that allocates blocks.
 func dump(blocks ...held) string {
 	var entries, segments []string
 	add := func(action string, addr, size int64, more string) {
@@ -39,7 +39,7 @@ func dump(blocks ...held) string {
 	return `{"device_traces":[[` + strings.Join(entries, ",") + `]],"segments":[` + strings.Join(segments, ",") + `]}`
 }
 
-// twoRuns are files of two runs.
+// twoRuns writes the files of two runs.
 func twoRuns(t *testing.T) (before, after string) {
 	a := []held{{20 * mib, "parameter", "encoder.0", 1, 10}, {40 * mib, "activation", "encoder.1", 1, 21}, {30 * mib, "workspace", "", 2, 33}}
 	b := []held{{20 * mib, "parameter", "encoder.0", 1, 10}, {50 * mib, "activation", "encoder.1", 1, 24}, {24 * mib, "gradient", "head", 2, 40}, {24 * mib, "gradient", "head", 2, 41}}
@@ -90,7 +90,7 @@ const golden = `a.json → b.json
      +10 MiB   +16.7 %  60 MiB   70 MiB  1
 `
 
-// TestDiff: the text of two snapshots is as it was when a person looked at it.
+// TestDiff compares the text for two snapshots with a golden file that was reviewed.
 func TestDiff(t *testing.T) {
 	before, after := twoRuns(t)
 	status, stdout, stderr := runs(t, "diff", before, after)
@@ -99,7 +99,7 @@ func TestDiff(t *testing.T) {
 	require.Equal(t, golden, stdout)
 }
 
-// TestDiffOfEveryForm: the same figures come as JSON and as a page, by the standard input, too.
+// TestDiffOfEveryForm: JSON, the page and the standard input have the same figures.
 func TestDiffOfEveryForm(t *testing.T) {
 	before, after := twoRuns(t)
 	out := filepath.Join(t.TempDir(), "diff.html")
@@ -127,7 +127,8 @@ func TestDiffOfEveryForm(t *testing.T) {
 	require.Equal(t, strings.ReplaceAll(golden, "b.json", "stdin"), piped.String())
 }
 
-// TestDiffOfTheSame: a file does not differ from itself, and files of one name are told apart.
+// TestDiffOfTheSame: a file does not differ from itself, and two files of one name are
+// distinguished.
 func TestDiffOfTheSame(t *testing.T) {
 	for _, file := range []string{testdata + "mnist_mlp.jsonl.gz", snapshots + "sample_with_stacks.pickle"} {
 		status, stdout, stderr := runs(t, "diff", file, file)

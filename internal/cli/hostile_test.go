@@ -36,7 +36,7 @@ import (
 
 var long = flag.Bool("long", false, "more mutations of files")
 
-// smallFiles are files of at most 4 KB, one of each form.
+// smallFiles returns files of at most 4 KB, one of each form.
 func smallFiles(t *testing.T) map[string][]byte {
 	t.Helper()
 	pickle, err := os.ReadFile(snapshots + "sample_with_stacks.pickle")
@@ -93,8 +93,8 @@ func smallFiles(t *testing.T) map[string][]byte {
 	return files
 }
 
-// consume does with a file what the subcommands do. Its cost must be within the budget, by what is
-// charged and by what is allocated.
+// consume runs the work of the subcommands on a file. Charged and allocated costs must be within
+// the budget.
 func consume(t *testing.T, file []byte, page bool) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -148,8 +148,8 @@ func replays(t *testing.T, rec *recording.Recording) {
 	_, _ = s.Estimate(memcache.Config{Exact: true, ExpandableSegments: true})
 }
 
-// TestDamagedFiles: of files of each form, no prefix, no flipped bit and no mixture of several changes
-// panics, or costs more than its budget.
+// TestDamagedFiles: prefixes, flipped bits and mixtures of several changes of files of each form
+// cause no panic, and cost no more than their budget.
 func TestDamagedFiles(t *testing.T) {
 	files := smallFiles(t)
 	every, mutations := 97, 300
@@ -184,7 +184,7 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
-// TestCostlyFiles: small files that cost much end with a result or an error, and allocate little.
+// TestCostlyFiles: small files with a high cost end with a result or an error, and allocate little.
 func TestCostlyFiles(t *testing.T) {
 	good := write(t, "good", `{"step":1}`)
 	for name, file := range map[string]string{
@@ -221,7 +221,7 @@ func TestCostlyFiles(t *testing.T) {
 	}
 }
 
-// rankLines are profiles of many ranks, a step each.
+// rankLines returns profiles of many ranks, with one step each.
 func rankLines(n int) string {
 	var b strings.Builder
 	for rank := range n {
@@ -230,8 +230,8 @@ func rankLines(n int) string {
 	return b.String()
 }
 
-// mutated is a file with up to five changes: bytes that are other bytes, gone, or there twice, and
-// numbers that are others.
+// mutated returns a file with up to five changes: replaced, deleted or duplicated bytes, and
+// changed numbers.
 func mutated(r *rand.Rand, file []byte) []byte {
 	out := bytes.Clone(file)
 	numbers := []string{"0", "1", "-1", "255", "4096", "2147483648", "4294967296", "1152921504606846975", "9223372036854775807", "18446744073709551615", "1e309"}
@@ -265,8 +265,8 @@ func mutated(r *rand.Rand, file []byte) []byte {
 	return out
 }
 
-// TestFilesWithoutEnd: pickles of less than 700 bytes that never ended, or overflowed the stack, and text
-// that a terminal would obey.
+// TestFilesWithoutEnd: pickles of less than 700 bytes that never ended or overflowed the stack, and
+// text that a terminal would interpret.
 func TestFilesWithoutEnd(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.pickle")
 	require.NoError(t, err)
@@ -289,8 +289,8 @@ func TestFilesWithoutEnd(t *testing.T) {
 	require.Contains(t, stderr, `\x1bnone: no such file`)
 }
 
-// TestManyDevices: the devices of a file share the work of each set of options, which one device alone
-// may spend on its own, and one line reports that it is exceeded.
+// TestManyDevices: the devices of a file share the work of each set of options, which a single
+// device may spend alone, and one line reports an excess.
 func TestManyDevices(t *testing.T) {
 	device := `[{"action":"oom","device_free":0,"size":` + strconv.FormatInt(1<<36, 10) + `,"stream":0}]`
 	for n, want := range map[int]int{1: exitOK, 300: exitFailed} {
@@ -307,7 +307,7 @@ func TestManyDevices(t *testing.T) {
 	}
 }
 
-// TestOwnPanics: a mistake of ours is not taken for the end of the program.
+// TestOwnPanics: a panic of the command's code is not taken for an exit.
 func TestOwnPanics(t *testing.T) {
 	require.PanicsWithValue(t, "a mistake", func() {
 		Run([]string{"verify", "-"}, panicking{}, io.Discard, io.Discard)

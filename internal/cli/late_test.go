@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/trace/torchsnapshot"
 )
 
-// What users record: after the model was built, in a ring, with empty_cache; each as one file of a
-// few lines.
+// Typical recordings of users: begun after the model was built, in a ring, with empty_cache; each
+// is a file of a few lines.
 
 const (
 	mib = int64(1 << 20)
@@ -39,7 +39,7 @@ func lateFile(t *testing.T, segments []string, entries ...string) string {
 	return write(t, "run.jsonl", header+"\n"+strings.Join(entries, "\n")+"\n")
 }
 
-// A model of 1 GiB was there before, and shows in the final segments alone.
+// A model of 1 GiB existed before, and is only in the final segments.
 func TestModelBeforeTheRecording(t *testing.T) {
 	file := lateFile(t, []string{segment(at, 1024*mib, block(at, 1024*mib, 1024*mib, "active_allocated")), segment(at+1024*mib, 20*mib, block(at+1024*mib, 20*mib, 4*mib, "inactive"))},
 		event("alloc", at+1024*mib, 4*mib), event("free_requested", at+1024*mib, 4*mib), event("free_completed", at+1024*mib, 4*mib))
@@ -54,7 +54,7 @@ func TestModelBeforeTheRecording(t *testing.T) {
 	}
 }
 
-// empty_cache after the recording began: what it gave back was never recorded as got.
+// An empty_cache after the recording began released memory whose allocation was not recorded.
 func TestEmptyCacheOfEarlierMemory(t *testing.T) {
 	held, p := 8192*mib, at
 	segments := []string{segment(p, held, block(p, held, held, "active_allocated"))}
@@ -81,8 +81,8 @@ func TestEmptyCacheOfEarlierMemory(t *testing.T) {
 	}
 }
 
-// One empty_cache between two phases of a program that is recorded from its start: no limit is made
-// of it, and what else it can have been is said.
+// One empty_cache between two phases of a program that is recorded from its start: the search does
+// not infer a limit from it, and notes the alternatives.
 func TestEmptyCacheIsNotALimit(t *testing.T) {
 	b := at + 1024*mib
 	file := lateFile(t, []string{segment(b, 66*mib, block(b, 66*mib, 65*mib, "active_allocated"))},
@@ -105,7 +105,7 @@ func TestRingCutInAFree(t *testing.T) {
 	require.Contains(t, stdout, "its first entry completes an earlier free (the oldest entries may be lost: max_entries)")
 }
 
-// A verification that fails says so in three lines: what differs first, how many entries agree, and
+// A failed verification has three lines: the first difference, the number of agreeing entries, and
 // the likely reason.
 func TestWordsOfAFailure(t *testing.T) {
 	file := lateFile(t, []string{segment(at, 20*mib, block(at, 4*mib, 4*mib, "active_allocated"), block(at+4*mib, 16*mib, 0, "inactive"))},
@@ -117,7 +117,7 @@ run\.jsonl: 1 of 5 entries agree before that
 run\.jsonl: the likely reason: other allocator options: none are recorded\n`, stdout)
 }
 
-// Unknown options are left out with a note, as are unknown actions.
+// Unknown options and unknown actions are skipped with a note.
 func TestWhatIsNotKnown(t *testing.T) {
 	text := `{"conf":"magic:[1:2,3:4],max_split_size_mb:64,backend:cudaMallocAsync"}` + "\n" + `["teleport",1,2,3]` + "\n" + event("segment_alloc", at, 20*mib) + "\n" + event("alloc", at, 4*mib) + "\n"
 	status, stdout, stderr := runs(t, "verify", write(t, "run.jsonl", text))
@@ -131,7 +131,7 @@ func TestWhatIsNotKnown(t *testing.T) {
 	require.Contains(t, stdout, "magic")
 }
 
-// whatif tries what is worth it, and ends with a sentence.
+// whatif tries promising options, and ends with a sentence.
 func TestSuggestions(t *testing.T) {
 	status, stdout, stderr := runs(t, "whatif", testdata+"tight.jsonl.gz")
 	require.Equal(t, exitOK, status, stderr)
@@ -142,7 +142,7 @@ func TestSuggestions(t *testing.T) {
 	require.Regexp(t, `^tight\.jsonl\.gz: \S+ would have reserved (\d+ % less \([\d,]+ → [\d,]+ MiB\)|about as much)( and avoided \d+ of \d+ retries)?$`, lines[len(lines)-1])
 }
 
-// Our own snapshots, of a history that began late and of one with EmptyCache.
+// Our own snapshots, one of a history that began late and one with EmptyCache.
 func TestOwnSnapshots(t *testing.T) {
 	for _, late := range []bool{true, false} {
 		dev, err := null.New(null.Config{Capacity: 80 << 30})

@@ -39,7 +39,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestFilesThatAreNoPages: what can't be read or written leaves no file behind.
+// TestFilesThatAreNoPages: a file that cannot be read or written leaves no other file behind.
 func TestFilesThatAreNoPages(t *testing.T) {
 	good := testdata + "mnist_mlp.jsonl.gz"
 	dir := t.TempDir()

@@ -13,8 +13,8 @@ import (
 // subcommands are those that users call.
 var subcommands = []string{"verify", "whatif", "report", "ranks", "diff"}
 
-// TestHelp: the help fits a screen, and that of each subcommand begins with an example that its own
-// parser takes.
+// TestHelp: the help fits a screen, and the help of each subcommand begins with an example that its
+// parser accepts.
 func TestHelp(t *testing.T) {
 	status, stdout, stderr := runs(t, "--help")
 	require.Equal(t, exitOK, status)
@@ -41,7 +41,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestUsage: a command line that is wrong says why and where help is, and leaves the standard output alone.
+// TestUsage: a wrong command line prints the fault and a hint to the help, and nothing on the
+// standard output.
 func TestUsage(t *testing.T) {
 	for want, args := range map[string][]string{
 		`expected one of "verify"`:      {},

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMounted: a file that is a mount point is refused, since it can't be replaced.
+// TestMounted: a file that is a mount point is refused, since it cannot be replaced.
 func TestMounted(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("source", []byte("old"), 0o600))

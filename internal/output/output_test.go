@@ -24,8 +24,8 @@ func text(s string) func(io.Writer) error {
 	}
 }
 
-// TestFiles: a pipe is written to and stays, and the mode is that of the file that is replaced, or of
-// any other new file. Another name of the old file keeps the old contents.
+// TestFiles: a pipe is written to and stays. The mode is that of the replaced file, or of any new
+// file. Another name of the old file keeps the old contents.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -67,7 +67,7 @@ func contents(t *testing.T, name string) string {
 	return string(got)
 }
 
-// TestRefused: links are not followed, and only regular files are replaced, by no way of writing.
+// TestRefused: no way of writing follows links or replaces anything but regular files.
 func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -97,8 +97,8 @@ func TestRefused(t *testing.T) {
 	require.Equal(t, "file", to)
 }
 
-// TestStandardOutput: a link to the standard output is written to where that is, and stays. Its text is
-// not replaced under the name of the file that it goes to.
+// TestStandardOutput: a link to the standard output is written to at its current offset, and stays.
+// The file behind it is not replaced.
 func TestStandardOutput(t *testing.T) {
 	t.Chdir(t.TempDir())
 	old := os.Stdout
@@ -124,8 +124,8 @@ func TestStandardOutput(t *testing.T) {
 	require.ErrorContains(t, Check("out"), "out is the standard output")
 }
 
-// TestStream: a stream is there from its start. It replaces a file or goes on with it, under the
-// permissions that it has, and of two writers each has a file of its own.
+// TestStream: a stream exists from its start. It replaces or extends a file, under the file's
+// permissions, and two writers have separate files.
 func TestStream(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	put := func(f io.WriteCloser, s string) {
@@ -163,7 +163,7 @@ func TestStream(t *testing.T) {
 	require.NoError(t, null.Close())
 }
 
-// TestSame: names are one file if the file system says so, or would once there is one.
+// TestSame: two names are one file if the file system reports so, or would once the file exists.
 func TestSame(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -193,7 +193,7 @@ func names(t *testing.T, dir string) []string {
 	return names
 }
 
-// TestFailures: after an error the earlier file is what it was, and no other file is left.
+// TestFailures: after an error the earlier file is unchanged, and no other file is left.
 func TestFailures(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "file")
@@ -213,7 +213,7 @@ func TestFailures(t *testing.T) {
 	require.NotContains(t, err.Error(), "\n")
 }
 
-// TestWriters: of several writers of one name, the file is that of one of them.
+// TestWriters: after several writers of one name, the file is that of one of them.
 func TestWriters(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	var wg sync.WaitGroup
@@ -244,7 +244,7 @@ func TestFolderWithoutFlush(t *testing.T) {
 	require.NoError(t, syncFolder("/proc"))
 }
 
-// TestCheck: an input is known under every name that leads to it.
+// TestCheck: an input is recognised under every name of it.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Goroutines that together never need more than the limit are never refused, and of others never more get it than there is room for.
+// Goroutines that together never exceed the limit are never refused, and others never get more than
+// the limit.
 func TestLimitIsExact(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
 	const goroutines, each = 8, 3
@@ -53,7 +54,8 @@ func TestLimitIsExact(t *testing.T) {
 	}
 }
 
-// What was subtracted before something else is added is not counted beside it, however often goroutines take the same quota from each other.
+// What was subtracted before an addition is not counted beside it, however often goroutines claim
+// the same quota from each other.
 func TestTurnsAreNoPeak(t *testing.T) {
 	l := New(NoLimit)
 	var turn sync.Mutex
@@ -88,8 +90,8 @@ func TestAddAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// TestShardsComeAndGoConcurrentSafe: shards join, and then are removed, while others that do the
-// same wait for the first shard's lock. What removed shards counted still counts.
+// TestShardsComeAndGoConcurrentSafe: shards join and are removed, while others that do the same
+// wait for the first shard's lock. Counts of removed shards stay.
 func TestShardsComeAndGoConcurrentSafe(t *testing.T) {
 	const goroutines, rounds = 16, 10
 	l := New(NoLimit)

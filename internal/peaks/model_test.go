@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// naive is the ledger's sequential model: two gauges without shards and quotas, whose peaks are the largest values there were.
+// naive is the ledger's sequential model: two gauges without shards and quotas, whose peaks are
+// their largest values.
 type naive struct {
 	now, peak, added, limit [2]int64
 	windows                 [][2]int64 // peaks
@@ -38,7 +39,7 @@ func (m *naive) add(d [2]int64) bool {
 	return true
 }
 
-// changes are d as a ledger wants it; what does not change is now and then left out.
+// changes returns d as the ledger takes it; zero changes are sometimes omitted.
 func changes(d [2]int64, whole bool) (c []Change) {
 	for g, n := range d {
 		if n != 0 || whole {
@@ -54,7 +55,8 @@ func (s *Shard) lockedAdd(c ...Change) bool {
 	return s.Add(c...)
 }
 
-// One goroutine that uses several shards in turn sees what a program without shards sees, after every call.
+// One goroutine that uses several shards in turn sees the same as a program without shards, after
+// every call.
 func TestAgainstTheModel(t *testing.T) {
 	programs := 400
 	if testing.Short() {
@@ -113,17 +115,18 @@ func TestAgainstTheModel(t *testing.T) {
 	}
 }
 
-// call is what one goroutine did: one Add, and its result.
+// call is one Add of a goroutine, and its result.
 type call struct {
 	d  [2]int64
 	ok bool
 }
 
-// outcome are peaks that an order of calls leads to: the ledger's and a window's.
+// outcome has the peaks of an order of calls: the ledger's and a window's.
 type outcome struct{ peak, window [2]int64 }
 
-// orders are the outcomes of every order of the goroutines' calls in which each goroutine's come in its own order, and in which
-// each call ends as it did. It goes over how far each goroutine is: what is in use there does not depend on the order.
+// orders returns the outcomes of every order of the goroutines' calls that keeps each goroutine's
+// own order and the result of each call. It iterates over the goroutines' progress, because the use
+// at some progress does not depend on the order.
 func orders(before map[outcome]bool, now, limit [2]int64, did [][]call) map[outcome]bool {
 	type place [3]int
 	reached := map[place]map[outcome]bool{{}: before}
@@ -162,8 +165,8 @@ func orders(before map[outcome]bool, now, limit [2]int64, did [][]call) map[outc
 	return reached[end]
 }
 
-// What several goroutines see is what some order of their calls gives, in one goroutine's order and across the moments at
-// which all of them meet.
+// The results of several goroutines are those of some order of their calls, which keeps the order
+// of each goroutine and the moments at which all of them meet.
 func TestSomeOrderGivesThePeaks(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
 	programs := 1500

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever quotas and uses there are, a peak that is covered is the larger one of what it was and of what is used then, and
+// For any quotas and uses, a covered peak is the larger one of the old peak and the new use, and
 // the quotas add up to it, none below its use.
 func TestCoverRaisesToTheSum(t *testing.T) {
 	type part struct{ used, quota int64 }

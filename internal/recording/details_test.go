@@ -74,7 +74,8 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// TestOwnCutAnywhere: what was written before a program was killed can be read, whatever byte was the last.
+// TestOwnCutAnywhere: the part that was written before a program was killed can be read, whatever
+// byte was the last.
 func TestOwnCutAnywhere(t *testing.T) {
 	header := strings.IndexByte(own, '\n') + 1
 	whole, err := readBytes([]byte(own), Options{Details: true})
@@ -90,7 +91,8 @@ func TestOwnCutAnywhere(t *testing.T) {
 		got := list[0].Entries
 		require.Equal(t, append([]Entry(nil), whole[0].Entries[:len(got)]...), got)
 		if n > header {
-			lines := strings.Count(own[header:n], "\n[") + 1 - strings.Count(own[header:n], "\n[\"r") // entries that were begun
+			// Entries that were begun.
+			lines := strings.Count(own[header:n], "\n[") + 1 - strings.Count(own[header:n], "\n[\"r")
 			free := strings.Count(own[header:n], "[\"free\"")
 			require.GreaterOrEqual(t, len(got), lines+free-2, n)
 		}
@@ -201,7 +203,8 @@ func TestSnapshotDetails(t *testing.T) {
 	require.Nil(t, list[0].Details)
 }
 
-// TestSharedFrames: PyTorch's entries and blocks may share a list of frames, and entries of several devices stand in one file.
+// TestSharedFrames: PyTorch's entries and blocks may share a list of frames, and entries of several devices stand in
+// one file.
 func TestSharedFrames(t *testing.T) {
 	p := &pickler{b: []byte{0x80, 4, '}', '('}}
 	p.put("device_traces")

@@ -30,7 +30,7 @@ func TestUnknownActions(t *testing.T) {
 	}
 }
 
-// asJSON is a value of the tests' pickles as JSON, in which tuples are lists.
+// asJSON returns a value of the tests' pickles as JSON, in which tuples are lists.
 func asJSON(v any) any {
 	switch v := v.(type) {
 	case dict:
@@ -51,7 +51,7 @@ func asJSON(v any) any {
 	return v
 }
 
-// TestSnapshotAsJSON: a snapshot as JSON is what its pickle is, whatever is in it, also indented.
+// TestSnapshotAsJSON: a snapshot as JSON equals its pickle, whatever its contents, also indented.
 func TestSnapshotAsJSON(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
@@ -80,7 +80,7 @@ func TestSnapshotAsJSON(t *testing.T) {
 	}
 }
 
-// TestFormsOfJSON: what begins with a brace is told apart by what it has.
+// TestFormsOfJSON: files that begin with a brace are distinguished by their keys.
 func TestFormsOfJSON(t *testing.T) {
 	for name, c := range map[string]struct{ text, err string }{
 		"memory_snapshot":     {`[{"device":0,"address":4096,"total_size":512,"stream":0,"blocks":[]}]`, "the snapshot has no history"},
@@ -104,7 +104,7 @@ func TestFormsOfJSON(t *testing.T) {
 	}
 }
 
-// TestZstd: compressed by zstd, a file is what it is plain, and its limits hold.
+// TestZstd: a file that is compressed by zstd equals the plain one, and its limits hold.
 func TestZstd(t *testing.T) {
 	plain := pickled(snapshot(entry("alloc", 4096, 100)))
 	want, err := readBytes(plain, Options{})
@@ -122,7 +122,7 @@ func TestZstd(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestSnapshotOf113: PyTorch 1.13 tells the request of a block in its history alone.
+// TestSnapshotOf113: PyTorch 1.13 records the request of a block only in its history.
 func TestSnapshotOf113(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("testdata", "torch113.base64"))
 	require.NoError(t, err)
@@ -146,7 +146,7 @@ func TestDevicesWithoutHistory(t *testing.T) {
 	require.Equal(t, []string{"device 2 has 2 segments but no history: skipped"}, list[0].Notes)
 }
 
-// TestUnknownSettings: allocator settings of later versions are noted if they are not off.
+// TestUnknownSettings: allocator settings of later versions are noted unless they are off.
 func TestUnknownSettings(t *testing.T) {
 	s := snapshot(entry("alloc", 4<<20, 100))
 	for i := 0; i < len(s); i += 2 {

@@ -13,8 +13,8 @@ import (
 
 var fuzzOptions = Options{Limits: budget.Limits{MaxMemory: 1 << 22, MaxWork: 1 << 20}, Details: true}
 
-// readsWithin reads data, of which a program can be made or not, without a panic and within the limits, by what
-// is charged and by what is allocated.
+// readsWithin reads data, whether or not a program can be made of it, without a panic and within
+// the limits on charged and allocated memory.
 func readsWithin(t *testing.T, data []byte) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -71,7 +71,7 @@ func check(t *testing.T, list []*Recording, err error) {
 	}
 }
 
-// checkDetails requires that details refer to what there is.
+// checkDetails requires that references in details are valid.
 func checkDetails(t *testing.T, r *Recording) {
 	d, n := r.Details, len(r.Entries)
 	require.NotNil(t, d)

@@ -45,7 +45,7 @@ func TestProgram(t *testing.T) {
 	require.Equal(t, 2, p.Pending)
 }
 
-// TestContradictions: entries that can't all be true are an error that names the entry.
+// TestContradictions: contradicting entries are an error that names the entry.
 func TestContradictions(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
@@ -70,7 +70,8 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// TestOwnEnds: what stands behind the last call of a recording that was closed is frees that completed, or a call that was cut off.
+// TestOwnEnds: the entries after the last call of a closed recording are completed frees, or an
+// unfinished call.
 func TestOwnEnds(t *testing.T) {
 	begins := `{"format":"cistern recording 1","conf":""}
 ["segment_alloc",4096,2097152,3]

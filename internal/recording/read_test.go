@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-// readBytes reads a file, without what it cost.
+// readBytes reads a file, and drops its cost.
 func readBytes(data []byte, o Options) ([]*Recording, error) {
 	list, err := Read(bytes.NewReader(data), "file", o)
 	for _, r := range list {
@@ -98,7 +98,7 @@ func TestSnapshotOfSeveralDevices(t *testing.T) {
 	require.True(t, list[1].PrivatePools)
 }
 
-// TestPyTorchsOwn reads what PyTorch wrote.
+// TestPyTorchsOwn reads files of PyTorch.
 func TestPyTorchsOwn(t *testing.T) {
 	for file, entries := range map[string]int{"sample_with_stacks.pickle": 12, "mnist_mlp.pickle.gz": 8764} {
 		f, err := os.Open(filepath.Join("testdata", file))
@@ -117,7 +117,8 @@ func TestPyTorchsOwn(t *testing.T) {
 
 var fullSize = flag.Bool("long", false, "hostile files of full size")
 
-// TestHostile: files that are wrong in every way get an error that says how, soon and without much memory.
+// TestHostile: files with every kind of fault get an error that names it, soon and without much
+// memory.
 func TestHostile(t *testing.T) {
 	deep := func(open, shut string) []byte {
 		return []byte(`{"x":` + strings.Repeat(open, 1_000_000) + strings.Repeat(shut, 1_000_000) + "}")
@@ -193,7 +194,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestSharedValues: a value that a pickle names many times is no way around the limits.
+// TestSharedValues: a value that a pickle names many times does not evade the limits.
 func TestSharedValues(t *testing.T) {
 	p := &pickler{b: []byte{0x80, 4, '}', '('}}
 	p.put("device_traces")
@@ -218,8 +219,8 @@ func TestSharedValues(t *testing.T) {
 	require.ErrorIs(t, err, budget.ErrExceeded, "each of them is charged")
 }
 
-// TestPickleMemory: what a pickle's values need is bounded, whatever they are; entries that were read, and their frames,
-// need little.
+// TestPickleMemory: the memory for a pickle's values is bounded, whatever they are. Entries that
+// were read, and their frames, need little.
 func TestPickleMemory(t *testing.T) {
 	limits := Options{Limits: budget.Limits{MaxMemory: 1 << 20}}
 	for name, value := range map[string]string{"integers": "J1234", "strings": "\x8c\x01a", "memos": "N\x940", "lists": "]",
@@ -237,14 +238,14 @@ func TestPickleMemory(t *testing.T) {
 		e[len(e)-1] = frames
 		entries = append(entries, e)
 	}
-	// Without the opcodes of a memo, strings are values of their own.
+	// Without memo opcodes, strings are separate values.
 	list, err := readBytes(pickled(snapshot(entries...)), limits)
 	require.NoError(t, err)
 	require.Len(t, list[0].Entries, n)
 }
 
-// TestBudget: the bytes of a file count as work after decompression, and raise the default limits; those
-// of a small file that expands to a large one raise them no further than its size allows.
+// TestBudget: the bytes of a file count as work after decompression, and raise the default limits.
+// A small file that expands to a large one raises them only as far as its size allows.
 func TestBudget(t *testing.T) {
 	text := strings.Replace(lines, ",\n", ",", 1)
 	data := gzipped(t, []byte(text))
@@ -267,7 +268,7 @@ func TestBudget(t *testing.T) {
 	require.Len(t, list[0].Entries, 2_500_000)
 }
 
-// TestWhatNoProgramWrites: values are refused that are not in any recording.
+// TestWhatNoProgramWrites: values that no recording has are refused.
 func TestWhatNoProgramWrites(t *testing.T) {
 	for _, text := range []string{
 		"{}\n[\"alloc\"," + strings.Repeat(" ", maxLine) + "4096,1,0]\n",
@@ -282,8 +283,8 @@ func TestWhatNoProgramWrites(t *testing.T) {
 	}
 }
 
-// manyKeys is a pickle of a dict with 100,000 keys, set one at a time or all at once. Each key would
-// be compared with all others.
+// manyKeys returns a pickle of a dict with 100,000 keys, set one at a time or all at once. Each key
+// would be compared with all others.
 func manyKeys(code byte) []byte {
 	p := &pickler{b: []byte{0x80, 2, '}'}}
 	if code == 'u' {
@@ -302,7 +303,8 @@ func manyKeys(code byte) []byte {
 	return append(p.b, '.')
 }
 
-// entryAgain is a pickle of a dict that becomes an entry twice, so that what it costs would be given back twice.
+// entryAgain returns a pickle of a dict that becomes an entry twice, so that its cost would be
+// refunded twice.
 func entryAgain() []byte {
 	p := &pickler{b: []byte{0x80, 2, '}'}}
 	for range 2 {

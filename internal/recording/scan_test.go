@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWideNumbers: numbers of up to 64 bits are read as they are, also where an int has 32.
+// TestWideNumbers: numbers of up to 64 bits are read exactly, also if an int has 32 bits.
 func TestWideNumbers(t *testing.T) {
 	read := func(data []byte, narrow bool) []*Recording {
 		s := newSnapshotReader(bufio.NewReader(bytes.NewReader(data)), Options{}, nil)
@@ -49,7 +49,7 @@ func TestWideNumbers(t *testing.T) {
 	}
 }
 
-// TestWiden changes those numbers only that an int of 32 bits does not hold, and not what they are.
+// TestWiden changes only numbers that an int of 32 bits does not hold, and keeps their values.
 func TestWiden(t *testing.T) {
 	for _, v := range []int64{0, 1, -1, math.MaxInt32, math.MinInt32, math.MaxInt32 + 1, math.MinInt32 - 1, 1 << 32, -1 << 32, 1 << 40, -1<<40 - 5, math.MaxInt64, math.MinInt64} {
 		op := pickled(v)[2 : 2+10] // all have 8 bytes

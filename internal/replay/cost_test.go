@@ -21,8 +21,8 @@ func limited(t *testing.T, text string, limits budget.Limits) *recording.Program
 	return p
 }
 
-// TestSearchEndsInTime: a search without an end takes half of the work that is left, so that its best
-// replay can still be counted.
+// TestSearchEndsInTime: an endless search takes half of the remaining work, so that its best replay
+// can still be counted.
 func TestSearchEndsInTime(t *testing.T) {
 	p := program(t, "../../memcache/testdata/recordings/tight.jsonl.gz")
 	p.LimitKnown, p.Stats = true, nil
@@ -48,8 +48,8 @@ func TestSearchEndsInTime(t *testing.T) {
 	require.ErrorContains(t, err, "tight.jsonl.gz: ")
 }
 
-// TestDriverCallsCost: a request that maps a device full of granules is charged for each, ends there, and
-// leaves nothing behind that would be charged again.
+// TestDriverCallsCost: a request that maps a device full of granules is charged for each, ends
+// there, and leaves nothing that would be charged again.
 func TestDriverCallsCost(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("{\"conf\":\"\"}\n")

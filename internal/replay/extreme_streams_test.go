@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-// TestVerifyExtremeStreams: the IDs of streams mean nothing but their order. Recordings of PyTorch verify
-// with IDs at the end of 64 bits, and around the middle.
+// TestVerifyExtremeStreams: only the order of stream IDs matters. Recordings of PyTorch verify with
+// IDs at the end of 64 bits, and around the middle.
 func TestVerifyExtremeStreams(t *testing.T) {
 	if race.Enabled {
 		t.Skip("one goroutine")

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// FuzzReplay: whatever a recording claims, replays end, and count.
+// FuzzReplay: replays of any recording end, and count.
 func FuzzReplay(f *testing.F) {
 	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:20,garbage_collection_threshold:0.5"} {
 		f.Add([]byte("{\"conf\":\"" + conf + "\",\"total_memory\":1073741824,\"stats\":{\"num_ooms\":1}}\n" +
@@ -32,7 +32,8 @@ func FuzzReplay(f *testing.F) {
 			"[\"stream_closed\",0,0,7]\n[\"reset_peaks\",0,0,0]\n[\"refused\",0,1,7]\n[\"oom\",5,512,7]\n" +
 			"{\"stats\":{\"num_ooms\":1},\"segments\":[]}\n"))
 	}
-	f.Add([]byte("{\"Conf\":\"expandable_segments:True\"}\n[\"alloc\",1,50000000000,0]\n")) // thousands of mappings in one step
+	// Thousands of mappings in one step.
+	f.Add([]byte("{\"Conf\":\"expandable_segments:True\"}\n[\"alloc\",1,50000000000,0]\n"))
 	limits := budget.Limits{MaxMemory: 1 << 22, MaxWork: 1 << 20}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, err := recording.Read(bytes.NewReader(data), "fuzz", recording.Options{Limits: limits})

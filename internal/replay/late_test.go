@@ -59,7 +59,8 @@ func TestFreeThatTheNextCallWaitedFor(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, e.Retries, "the free is late here too")
 
-	// A flush completes every pending free: one that the recording leaves pending is a departure, by itself.
+	// A flush completes every pending free. A free that stays pending in the recording is a
+	// difference of its own.
 	rec = recorded(cache, w)
 	rec.Entries = slices.Delete(rec.Entries, 3, 4)
 	rec.Stats, rec.Segments = nil, nil
@@ -72,8 +73,9 @@ func TestFreeThatTheNextCallWaitedFor(t *testing.T) {
 	require.Contains(t, v.First, "0 frees are pending here, and 1 in the recording")
 }
 
-// TestFlushThatReleasedNothing: a free looks complete at once, and the next allocation as if it had found the block. But
-// the driver had refused to grow the segment, and the flush waited for the free: only the counters tell.
+// TestFlushThatReleasedNothing: a free looks complete at once, and the next allocation looks like a
+// hit of its block. But the driver had refused to grow the segment, and the flush waited for the
+// free: only the counters show that.
 func TestFlushThatReleasedNothing(t *testing.T) {
 	w := workload{capacity: 20 << 20, conf: "expandable_segments:True"}
 	dev, err := null.New(null.Config{Capacity: w.capacity})

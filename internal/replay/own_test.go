@@ -58,7 +58,8 @@ func TestStreamsOfLaterRequests(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
-// TestBooks: where the calls can't be made again, any change of the entries, the statistics or the blocks is still found.
+// TestBooks: if the calls cannot be repeated, any change of the entries, the statistics or the
+// blocks is still found.
 func TestBooks(t *testing.T) {
 	v, err := own(t, jumbled)
 	require.NoError(t, err)
@@ -98,7 +99,7 @@ func TestBooks(t *testing.T) {
 	}
 }
 
-// TestWhatOverlaps: what keeps the calls of a recording from being made again is told.
+// TestWhatOverlaps: the reason why a recording's calls cannot be repeated is reported.
 func TestWhatOverlaps(t *testing.T) {
 	serial := `{"format":"cistern recording 1","conf":"exact:True","total_memory":1073741824,"limit":null}
 ["miss",0,512,7]
@@ -133,7 +134,7 @@ func TestWhatOverlaps(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, v.Mismatches(), v.First)
 	require.Contains(t, strings.Join(v.Notes, "; "), "the first that made a difference: entry")
-	// What departs before they did has no such excuse.
+	// A difference before the overlap has no such excuse.
 	text = strings.Replace(text, `["overlap",0,0,0]`+"\n", "", 1) + `["overlap",0,0,0]` + "\n"
 	v, err = own(t, text)
 	require.NoError(t, err)
@@ -141,7 +142,7 @@ func TestWhatOverlaps(t *testing.T) {
 	require.NotContains(t, strings.Join(v.Notes, "; "), "books")
 }
 
-// TestBooksAlone: of calls that were not made again no figure is given that nobody has.
+// TestBooksAlone: unknown figures of calls that were not repeated are not reported.
 func TestBooksAlone(t *testing.T) {
 	v, err := own(t, jumbled)
 	require.NoError(t, err)
@@ -153,8 +154,8 @@ func TestBooksAlone(t *testing.T) {
 	require.EqualValues(t, 2, v.Retries)
 }
 
-// TestBooksJoin: mapped memory is one stretch, whatever it was mapped in, so that no entry looks at others than its own; a block lies
-// across, but in one segment.
+// TestBooksJoin: mapped memory is one stretch, however it was mapped, so that an entry reads only
+// its own stretch. A block may span it, but in one segment.
 func TestBooksJoin(t *testing.T) {
 	b, err := checkBooks(&recording.Program{Recording: &recording.Recording{}})
 	require.NoError(t, err)
@@ -181,7 +182,8 @@ func TestBooksJoin(t *testing.T) {
 	require.Contains(t, enter(recording.Alloc, 3000*granule, 2*granule), "it ends behind its segment, which does at 0x177200000")
 }
 
-// TestOptionsFor: options are as exact as the recording that they are compared with, unless they say.
+// TestOptionsFor: options are as exact as the recording with which they are compared, unless they
+// set exact.
 func TestOptionsFor(t *testing.T) {
 	for _, c := range []struct {
 		conf, options, label string
@@ -215,7 +217,7 @@ func TestOptionsFor(t *testing.T) {
 	require.ErrorContains(t, err, "the recorded options")
 }
 
-// TestBooksReset: after a reset the books count as new ones do, except for what is in use.
+// TestBooksReset: after a reset the books count like new ones, except for blocks in use.
 func TestBooksReset(t *testing.T) {
 	fresh := func() *books {
 		b, err := checkBooks(&recording.Program{Recording: &recording.Recording{}})
@@ -251,7 +253,7 @@ func TestBooksReset(t *testing.T) {
 	require.Equal(t, once.gauges, again.gauges)
 }
 
-// TestBooksAtTheEnd: a block at the end is in use, or pending, as the entries say.
+// TestBooksAtTheEnd: a block at the end is in use or pending, according to the entries.
 func TestBooksAtTheEnd(t *testing.T) {
 	for last, want := range map[recording.Action]string{recording.Alloc: "active_allocated", recording.FreeRequested: "active_pending_free", recording.FreeCompleted: "inactive"} {
 		entries := []recording.Entry{{Action: recording.SegmentAlloc, Addr: 4096, Size: 8192}, {Action: recording.Alloc, Addr: 4096, Size: 500, Bytes: 512}}

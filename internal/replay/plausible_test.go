@@ -12,9 +12,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestFindsAgainstCache: whether free blocks, or blocks that are about to be free, serve a request:
-// what finds reckons from a snapshot is what the cache then does. The sizes are near those at which
-// the options make a difference.
+// TestFindsAgainstCache: finds predicts from a snapshot whether free blocks, or blocks that will be
+// free, serve a request, and the cache then does the same. The sizes are near those at which the
+// options make a difference.
 func TestFindsAgainstCache(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {

@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// poolRecorder is a recorder that allocates from private pools, too, and notes the calls.
+// poolRecorder is a recorder that also allocates from private pools, and records the calls.
 type poolRecorder struct {
 	*recorder
 	calls  []placedCall

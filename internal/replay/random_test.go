@@ -15,14 +15,14 @@ import (
 
 var long = flag.Bool("long", false, "more and longer recordings of random callers")
 
-// impatient lets searches end soon, for the test's time.
+// impatient shortens searches, for the test's time.
 func impatient(t testing.TB, steps int) {
 	before := patience
 	patience = steps
 	t.Cleanup(func() { patience = before })
 }
 
-// workloads are what callers do that no recording at hand does.
+// workloads are callers of kinds that no available recording has.
 func workloads() map[string]workload {
 	confs := map[string]string{
 		"default": "", "maxsplit": "max_split_size_mb:20", "gc": "garbage_collection_threshold:0.5",
@@ -39,8 +39,8 @@ func workloads() map[string]workload {
 	return m
 }
 
-// TestRandomRecordings verifies recordings of random callers under every kind of option, with and without what a
-// snapshot does not have: the limit and the statistics.
+// TestRandomRecordings verifies recordings of random callers under every kind of option, with and
+// without the data that a snapshot lacks: the limit and the statistics.
 func TestRandomRecordings(t *testing.T) {
 	t.Parallel()
 	for name, w := range workloads() {
@@ -70,7 +70,7 @@ func TestRandomRecordings(t *testing.T) {
 	}
 }
 
-// TestLongRecordings: most readings are right at once, however many there are. A search of a few
+// TestLongRecordings: most readings are correct at once, however many there are. A search of a few
 // replays is enough. The short form has the two workloads that take paths of the search which
 // TestRandomRecordings does not take; the other workloads repeat that test at length.
 func TestLongRecordings(t *testing.T) {
@@ -109,7 +109,7 @@ func verifies(t *testing.T, rec recording.Recording) {
 	require.Zero(t, v.Mismatches(), "%d retries, %d ooms: %+v", rec.Stats["num_alloc_retries"], rec.Stats["num_ooms"], v)
 }
 
-// TestDepartures: a recording that was changed anywhere does not verify.
+// TestDepartures: a recording with any change does not verify.
 func TestDepartures(t *testing.T) {
 	impatient(t, 100_000)
 	for name, change := range map[string]func(*recording.Recording){

@@ -100,7 +100,7 @@ func recorded(cache *memcache.Cache, w workload) recording.Recording {
 	return rec
 }
 
-// before lets time pass when the cache waits for a stream.
+// before completes work when the cache waits for a stream.
 func (p *recorder) before(c *null.Call) {
 	for _, s := range p.streams {
 		if c.Op == null.OpSynchronize && s.ID() == c.Stream {

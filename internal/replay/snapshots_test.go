@@ -16,11 +16,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// The snapshots of testdata/late were written by PyTorch 2.11 on one H200: four programs, each
-// recorded in eight ways. measured.json has what PyTorch's statistics said when the recording began
-// and at its end, and what they said of the same part of the program under other options.
+// PyTorch 2.11 wrote the snapshots of testdata/late on one H200: four programs, each recorded in
+// eight ways. measured.json has PyTorch's statistics at the beginning and the end of each
+// recording, and those of the same part of the program under other options.
 
-// measured is what PyTorch said of one program, in bytes.
+// measured has PyTorch's figures of one program, in bytes.
 type measured struct {
 	Case       string
 	Conf       string
@@ -47,8 +47,8 @@ func lateProgram(t testing.TB, name string) *recording.Program {
 	return p
 }
 
-// TestLateSnapshots: every snapshot verifies from its start, and starts with what PyTorch says was
-// allocated and reserved then.
+// TestLateSnapshots: every snapshot verifies from its start, with the allocated and reserved bytes
+// that PyTorch reported there.
 func TestLateSnapshots(t *testing.T) {
 	for name, m := range measurements(t) {
 		p := lateProgram(t, name)
@@ -103,8 +103,8 @@ func TestWhatIfOfLateSnapshots(t *testing.T) {
 
 func apart(a, b int64) float64 { return math.Abs(float64(a)/float64(b) - 1) }
 
-// TestAlteredLateSnapshots: a block that lies 512 bytes further, from its allocation to its free,
-// does not verify.
+// TestAlteredLateSnapshots: a snapshot with one block that is moved by 512 bytes, from its
+// allocation to its free, does not verify.
 func TestAlteredLateSnapshots(t *testing.T) {
 	impatient(t, 1000)
 	for name := range measurements(t) {
@@ -139,8 +139,8 @@ func TestAlteredLateSnapshots(t *testing.T) {
 	}
 }
 
-// TestSignatures: what gave memory back in PyTorch's snapshots is told apart by what it left. The
-// programs called empty_cache, and no request failed.
+// TestSignatures: the causes of released memory in PyTorch's snapshots are distinguished by their
+// traces. The programs called empty_cache, and no request failed.
 func TestSignatures(t *testing.T) {
 	for name, m := range measurements(t) {
 		require.Zero(t, m.End["num_alloc_retries"]+m.End["num_ooms"], name)
@@ -199,7 +199,7 @@ func TestRetriesOrEmptyCache(t *testing.T) {
 	}
 }
 
-// TestAdvice: the sentence names what reserves least and serves as many requests.
+// TestAdvice: the sentence names the options that reserve least and serve as many requests.
 func TestAdvice(t *testing.T) {
 	const mib = 1 << 20
 	recorded := &Estimate{PeakReserved: 2644 * mib, Retries: 3}
@@ -215,11 +215,10 @@ func TestAdvice(t *testing.T) {
 	require.Equal(t, "the recording reserves no memory", Advice(&Estimate{}, options, []*Estimate{{}, {}, {}}))
 }
 
-// TestPoolSnapshots: the snapshots of testdata/pools were written by PyTorch 2.11 on one H200. Each
-// begins late, in a program with graphs that were captured before or inside it or were freed,
-// MemPools, threads, a memory fraction with retries and failed requests, or garbage collection;
-// with and without expandable segments. Each verifies, and what was tried again or failed is what
-// PyTorch counted.
+// TestPoolSnapshots: PyTorch 2.11 wrote the snapshots of testdata/pools on one H200. Each begins
+// late, in a program with graphs that were captured before or inside it or were freed, MemPools,
+// threads, a memory fraction with retries and failed requests, or garbage collection; with and
+// without expandable segments. Each verifies, with PyTorch's counts of retries and failures.
 func TestPoolSnapshots(t *testing.T) {
 	var all map[string]measured
 	text, err := os.ReadFile("testdata/pools/measured.json")

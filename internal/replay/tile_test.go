@@ -10,9 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestSizesAtTheStart: a block is as large as the rest of the free chunk that it was the front of,
-// if that was too small to be split off. A neighbour that was freed meanwhile hides how large it
-// is, until a block is placed between them.
+// TestSizesAtTheStart: a block was the front of a free chunk, and has all of it if the rest was too
+// small to be split off. A neighbour that was freed meanwhile hides the block's size, until a block
+// is placed between them.
 func TestSizesAtTheStart(t *testing.T) {
 	const mib, at = 1 << 20, device.Ptr(1 << 40)
 	type test struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-// readings are the recordings that were read, by path: two tests need all of them.
+// readings caches the recordings that were read, by path, because two tests need all of them.
 var readings sync.Map
 
 func readFile(path string) ([]*recording.Recording, error) {
@@ -39,7 +39,8 @@ func program(t testing.TB, path string) *recording.Program {
 	return p
 }
 
-// recordings are all there are; the short ones with -short, and with the race detector, which sees one goroutine.
+// recordings returns all recordings, or the short ones with -short and with the race detector,
+// because a replay has only one goroutine.
 func recordings(t testing.TB) (files []string) {
 	all, err := filepath.Glob("../../memcache/testdata/recordings/*.jsonl.gz")
 	require.NoError(t, err)
@@ -57,7 +58,7 @@ func recordings(t testing.TB) (files []string) {
 	return files
 }
 
-// TestVerify replays all recordings of PyTorch, also without what a snapshot does not have.
+// TestVerify replays all recordings of PyTorch, also without the data that a snapshot lacks.
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	for _, file := range recordings(t) {

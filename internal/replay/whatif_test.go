@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestEstimateOfTheRecordedOptions: asking what the recorded options would have cost gives what they did cost.
+// TestEstimateOfTheRecordedOptions: the estimate under the recorded options is the recorded cost.
 func TestEstimateOfTheRecordedOptions(t *testing.T) {
 	t.Parallel()
 	files := recordings(t)
@@ -36,8 +36,8 @@ func TestEstimateOfTheRecordedOptions(t *testing.T) {
 	}
 }
 
-// TestEstimateOfOtherOptions: with expandable segments the same programs reserve less; under half of the memory
-// they fail.
+// TestEstimateOfOtherOptions: with expandable segments the same programs reserve less; with half
+// of the memory they fail.
 func TestEstimateOfOtherOptions(t *testing.T) {
 	t.Parallel()
 	p := program(t, "../../memcache/testdata/recordings/segmentation.jsonl.gz")

@@ -139,14 +139,14 @@ func (w *world) free(in *scene, h *held, context bool) {
 	w.level()
 }
 
-// hold lets the side stream wait, so that blocks that it is recorded on stay pending.
+// hold holds up the side stream, so that blocks that are recorded on it stay pending.
 func (w *world) hold() {
 	if w.held == nil {
 		w.held = cisterntest.Hold(w.t, w.side)
 	}
 }
 
-// unhold frees the blocks that the side stream uses, and lets it go on.
+// unhold frees the blocks that the side stream uses, and releases the stream.
 func (w *world) unhold() {
 	if w.held == nil {
 		return
@@ -242,7 +242,7 @@ func (w *world) copy(in *scene, h *held, up, down int64) {
 	w.got(in, down)
 }
 
-// copied adds a copy that is done, through a buffer that is idle again.
+// copied adds a completed copy, through a buffer that is idle again.
 func (w *world) copied(in *scene, op transfer.Op, bytes int64, h *held) {
 	if bytes == 0 {
 		return

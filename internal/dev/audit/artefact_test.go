@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/trace/live"
 )
 
-// get is a page of the handler.
+// get returns a page of the handler.
 func (w *world) get(path string) []byte {
 	r := httptest.NewRequest("GET", "http://localhost"+live.Prefix+path, nil)
 	out := httptest.NewRecorder()
@@ -42,7 +42,7 @@ func (w *world) checkHeap() {
 	require.ElementsMatch(w.t, totals, w.counter.Holdings(), "%v", w)
 }
 
-// checkSamples compares one file. about are moments with their profiles, which the comments tell.
+// checkSamples compares one file. about has moments with their profiles, which the comments name.
 func (w *world) checkSamples(artefact string, file []byte, pairs map[string][]memcache.Holding, graphs []memcache.GraphHolding, about ...any) {
 	p, err := profile.Parse(bytes.NewReader(file))
 	require.NoError(w.t, err)

@@ -10,7 +10,7 @@ import (
 )
 
 // books are the truth about a program: the caller's blocks, the device's calls, and sums of both.
-// They place nothing: where a block is, and how large, is what its caller sees.
+// They place nothing: a block's position and size are those that its caller sees.
 type books struct {
 	segments []*segment
 	blocks   []*held // live or pending, in the order of their allocations
@@ -35,7 +35,7 @@ type segment struct {
 
 func (s *segment) contains(p device.Ptr) bool { return p >= s.ptr && p < s.ptr+device.Ptr(s.size) }
 
-// held is a block that a caller has, or has freed.
+// held is a block that a caller owns, or has freed.
 type held struct {
 	memcache.Block
 	requested int64
@@ -173,8 +173,7 @@ func (b *books) split(in func(*segment) bool) (now [2]gaps) {
 	return now
 }
 
-// settle counts what an operation on memory of s has changed beside its blocks: free ranges, and
-// peaks.
+// settle counts the side effects of an operation on memory of s: free ranges, and peaks.
 func (b *books) settle(s *segment) {
 	b.all.setSplit(b.split(func(*segment) bool { return true }))
 	if c := b.pools[s.pool]; c != nil {
@@ -183,8 +182,8 @@ func (b *books) settle(s *segment) {
 	b.tick()
 }
 
-// setSplit changes the inactive split blocks to what they are now. One operation changes those of
-// one kind.
+// setSplit sets the inactive split blocks to the current ones. One operation changes those of one
+// kind.
 func (c counters) setSplit(now [2]gaps) {
 	for i, g := range now {
 		blocks, bytes := c["InactiveSplit"], c["InactiveSplitBytes"]
@@ -213,7 +212,7 @@ func (b *books) graphBytes() (held, split [2]int64) {
 	return held, split
 }
 
-// tick raises what rises with the present figures.
+// tick raises the peaks to the current figures.
 func (b *books) tick() {
 	if n := b.all["AllocatedBytes"][0].current; n > b.peak.allocated {
 		b.peak = b.now()
@@ -250,7 +249,7 @@ func (b *books) count(name string, n int64) {
 // rounded is the size of the smallest block for a request.
 func rounded(bytes int64) int64 { return max(512, (bytes+511)/512*512) }
 
-// segmentFor is what the driver is asked for.
+// segmentFor returns the size of the request to the driver.
 func segmentFor(bytes int64) int64 {
 	switch n := rounded(bytes); {
 	case n <= mib:

@@ -16,9 +16,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestReportsWhileBusy reads artefacts while goroutines allocate and free on streams of their own:
-// each reading is one moment, whose figures add up and lie within what the goroutines can hold, and
-// the sums are right at the end.
+// TestReportsWhileBusy reads artefacts while goroutines allocate and free on streams of their own.
+// Each reading is of one moment: its figures add up and lie within the goroutines' limits. The sums
+// are correct at the end.
 func TestReportsWhileBusy(t *testing.T) {
 	w := newWorld(t, 1)
 	const goroutines, most = 3, 8 * mib
@@ -96,7 +96,7 @@ func blockOf(b memcache.Block, requested int64, l memcache.Label) *held {
 	return &held{Block: b, requested: requested, label: l}
 }
 
-// readOnce reads everything once: no figure contradicts another one of the same artefact.
+// readOnce reads everything once. No figure contradicts another one of the same artefact.
 func (w *world) readOnce(most int64) {
 	st := w.cache.Stats()
 	for _, a := range []memcache.StatArray{st.Allocation, st.AllocatedBytes, st.Active, st.ActiveBytes, st.RequestedBytes, st.ReservedBytes, st.Segment} {

@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// captured is a graph in the private pool that is not closed.
+// captured is an open graph in the private pool.
 type captured struct {
 	memory *memcache.GraphMemory
 	number uint64
@@ -22,8 +22,8 @@ type captured struct {
 	peak   []*held // blocks at the captured peak that were not there before
 }
 
-// capture captures a graph in the private pool, which has no operations: it allocates blocks, frees
-// most of them, and is in the books with those of its peak.
+// capture captures a graph without operations in the private pool. It allocates blocks, frees most
+// of them, and adds the blocks of its peak to the books.
 func (w *world) capture(in *scene, r *rand.Rand) {
 	if w.held != nil || w.books.all["ReservedBytes"][0].current > capacity/2 {
 		return // it might wait for the side stream, or find no memory
@@ -72,14 +72,14 @@ func (w *world) capture(in *scene, r *rand.Rand) {
 	}{g.number, most - start, served, holdings(g.peak)}), w)
 }
 
-// closeGraph closes a graph. Its memory stays the pool's.
+// closeGraph closes a graph. The pool keeps its memory.
 func (w *world) closeGraph(i int) {
 	w.captured[i].memory.Close()
 	w.captured = slices.Delete(w.captured, i, i+1)
 }
 
-// graphHoldings share out the free ranges of the private pool: each 512 bytes to the first open
-// graph that has them at its peak.
+// graphHoldings assigns the free ranges of the private pool: each 512 bytes to the first open graph
+// that has them at its peak.
 func (w *world) graphHoldings() (list []memcache.GraphHolding) {
 	type owner struct {
 		graph uint64
@@ -133,7 +133,7 @@ func (w *world) graphHoldings() (list []memcache.GraphHolding) {
 	return list
 }
 
-// checkGraphs compares what graphs hold.
+// checkGraphs compares the memory of graphs.
 func (w *world) checkGraphs() {
 	got, want := figures{}, figures{}
 	profile := w.cache.GraphProfile()

@@ -41,7 +41,7 @@ func (w *world) checkCommands(recorded []byte) {
 	ooms, retries := c["NumOOMs"], c["NumAllocRetries"]
 	whatIf := figures{"allocs": allocs + int(ooms), "peak_allocated": peak, "peak_reserved": reserved, "retries": retries, "ooms": ooms,
 		"driver_calls": c["NumDeviceAlloc"] + c["NumDeviceFree"], "ratio": between{ratio - 1e-9, ratio + 1e-9}}
-	// A verification has the statistics of the end, as the program has reset them, and a note about
+	// A verification has the statistics at the end, as the program has reset them, and a note about
 	// that.
 	end := w.books.stats(w.books.reset)
 	verify := figures{"allocs": allocs + int(ooms), "address_mismatches": 0, "call_mismatches": 0, "stat_mismatches": 0, "block_mismatches": 0,

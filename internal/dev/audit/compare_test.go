@@ -13,11 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// figures are the values that an artefact shows, by where they are in it:
-// "peak.categories[0].bytes".
+// figures are the values in an artefact, by their path: "peak.categories[0].bytes".
 type figures map[string]any
 
-// between is a truth that is known up to a range.
+// between is a truth known as a range.
 type between struct{ low, high float64 }
 
 // fromJSON are the figures of a document.
@@ -39,7 +38,7 @@ func of(v any) figures {
 	return f
 }
 
-// add adds what a value has, in its parts.
+// add adds the parts of a value.
 func (f figures) add(path string, v reflect.Value) {
 	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -74,8 +73,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// shown has each figure that was compared, by artefact and place, and whether it was ever other
-// than zero.
+// shown has each compared figure, by artefact and path, and whether it was ever other than zero.
 var shown = map[string]map[string]bool{}
 
 var places = regexp.MustCompile(`\[\d+\]`)
@@ -128,8 +126,8 @@ func reflectNumber(v any) any {
 	return v
 }
 
-// requireShown fails for figures of an artefact that were zero in each program, except those that
-// are excused: an audit that never saw them proves little.
+// requireShown fails for figures of an artefact that were zero in each program, unless excused:
+// without other values the audit proves little.
 func requireShown(t testing.TB, artefact string, excused ...string) {
 	t.Helper()
 	require.NotEmpty(t, shown[artefact], artefact)

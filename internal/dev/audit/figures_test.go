@@ -21,7 +21,7 @@ import (
 
 const root = "../../.."
 
-// elsewhere are figures whose truth is in another package's test.
+// elsewhere lists figures that tests of other packages compare.
 var elsewhere = map[string]string{
 	"cistern.collective.":            "trace/communicator_test.go: TestCollectiveSpans",
 	"cistern.step.collective":        "trace/communicator_test.go: TestCollectivesOfSteps",
@@ -40,7 +40,7 @@ var elsewhere = map[string]string{
 	"start":                          "internal/dev/audit/step_test.go: TestReports",
 }
 
-// requireCovered: an audit has compared a figure, or the table says which test does.
+// requireCovered fails unless an audit has compared a figure, or the table names a test that does.
 func requireCovered(t *testing.T, name string, artefacts ...string) {
 	t.Helper()
 	for _, a := range artefacts {
@@ -64,8 +64,8 @@ func requireCovered(t *testing.T, name string, artefacts ...string) {
 	require.Fail(t, "a figure without an audit", "%s: package audit compares it nowhere, and elsewhere names no test of it", name)
 }
 
-// requireAllCovered: no key of an attribute, no metric and no field of a step's profile is without
-// an audit.
+// requireAllCovered fails unless each attribute key, metric and field of a step's profile has an
+// audit.
 func requireAllCovered(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "trace/attribute.go"), nil, 0)
 	require.NoError(t, err)

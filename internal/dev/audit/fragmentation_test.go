@@ -8,13 +8,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// keeping is what blocks of an owner keep: alone, or with others.
+// keeping is the memory that an owner's blocks keep, alone or with others.
 type keeping struct {
 	segments, free, blocks, bytes int64
 	category                      int // of the owner
 }
 
-// keptAt are the owners of the blocks of each segment at a moment, with its free bytes.
+// keptAt visits each segment at a moment, with the owners of its blocks and its free bytes.
 func keptAt(blocks, segments []*life, m int, visit func(owners map[string]keeping, free int64), nameOf func(*life) string) {
 	for _, s := range segments {
 		if m < s.alloc || s.free <= m {
@@ -34,8 +34,8 @@ func keptAt(blocks, segments []*life, m int, visit func(owners map[string]keepin
 	}
 }
 
-// reportedFragmentation adds what could not be released at each moment and, at the peak of what is
-// reserved, whose blocks kept it.
+// reportedFragmentation adds the memory that could not be released at each moment and, at the peak
+// of reserved memory, the owners of the blocks that kept it.
 func (w *world) reportedFragmentation(f figures, blocks, segments []*life, n int, recorded bool) {
 	nameless := !slices.ContainsFunc(w.books.events, func(e memcache.HistoryEntry) bool { return e.Label.Category != 0 || e.Label.Module != "" })
 	nameOf := func(b *life) string {

@@ -15,9 +15,9 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// TestCapturedSteps compares what steps report of graphs that are captured and replayed in them
-// with what the captured function allocates: it holds two tensors of 1 MiB and one of 2 MiB at its
-// peak, and leaves one of 1 MiB.
+// TestCapturedSteps compares the steps' figures of captured and replayed graphs with the
+// allocations of the captured function: it holds two tensors of 1 MiB and one of 2 MiB at its peak,
+// and leaves one of 1 MiB.
 func TestCapturedSteps(t *testing.T) {
 	b := tapetest.Open(t, 256*mib)
 	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: b.Cache, Pool: b.RT.Pool(), Holders: true})

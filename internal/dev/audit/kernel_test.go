@@ -10,14 +10,14 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// operated is an operation of the program, and how many entries the history had before it.
+// operated is an operation of the program, with the number of history entries before it.
 type operated struct {
 	entries int
 	label   memcache.Label
 }
 
-// ran is a kernel: its operation, the steps that were open when it was launched, and those that were
-// over.
+// ran is a kernel: its operation, the steps that were open when it was launched, and those that had
+// ended.
 type ran struct {
 	operation  string
 	open, over []int64
@@ -71,8 +71,8 @@ func placed(l memcache.Label) figures {
 	return f
 }
 
-// checkDrawnKernels compares where kernels are with the order of the program: inside of the steps
-// that were open, after those that were over, before others; and where their arrows begin.
+// checkDrawnKernels compares the positions of kernels with the order of the program: inside of open
+// steps, after ended ones, before later ones. It also checks the beginnings of their arrows.
 func (w *world) checkDrawnKernels(events []drawing) {
 	const rounding = 1e-3 // of microseconds in a float64
 	steps, begins, arrows := map[int64]drawing{}, map[int64]drawing{}, map[string]string{}

@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// counted are the counts of memcache.Stats. MaxSplitSize is no count, but an option.
+// counted lists the counts of memcache.Stats. MaxSplitSize is an option, not a count.
 var counted = []string{"NumAllocRetries", "NumOOMs", "NumOOMRejections", "NumSyncAllStreams", "NumDeviceAlloc", "NumDeviceFree", "NumStreamReuses",
 	"Hits", "Misses", "Splits", "Merges"}
 
@@ -91,7 +91,7 @@ func (w *world) checkStats() {
 
 var camel = regexp.MustCompile(`([a-z])([A-Z])`)
 
-// torchNames are the figures that PyTorch has, by its names.
+// torchNames returns PyTorch's figures, by its names.
 func torchNames(f figures) figures {
 	out := figures{}
 	for name, v := range f {
@@ -197,8 +197,8 @@ func (w *world) checkProfiles() {
 	require.Equal(w.t, want, w.cache.AllocatedByCategory(), "%v", w)
 }
 
-// snapshot is the truth about Cache.Snapshot, with the blocks in use; of free blocks it has the
-// place alone.
+// snapshot is the truth about Cache.Snapshot, with the blocks in use. Of free blocks it has only
+// the position.
 func (b *books) snapshot() (list []memcache.SegmentSnapshot) {
 	for _, s := range b.segments {
 		out := memcache.SegmentSnapshot{Address: s.ptr, TotalSize: s.size, Stream: s.stream, Pool: map[bool]string{false: "small", true: "large"}[s.large], PoolID: s.pool}

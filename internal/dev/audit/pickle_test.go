@@ -149,7 +149,7 @@ func (w *world) pickledHistory(want figures) {
 	}
 }
 
-// frames adds the frames that tell a label: its step, its module with those around it, and its
+// frames adds the frames that show a label: its step, its module with the enclosing ones, and its
 // category.
 func (f figures) frames(at string, l memcache.Label) {
 	n := 0

@@ -17,7 +17,7 @@ var (
 // hostile are sizes at which rounding, kinds and segments change.
 var hostile = []int64{0, 1, 511, 512, 513, mib - 1, mib, mib + 1, 2 * mib, 10*mib - 1, 10 * mib, 20 * mib, 20*mib + 1, capacity, capacity + 1, 1 << 60}
 
-// labels are what blocks are for.
+// labels are the labels of blocks.
 var labels = []memcache.Label{{}, {Module: "encoder.0", Category: memcache.CategoryParameter}, {Module: "encoder.0.linear", Category: memcache.CategoryActivation},
 	{Module: "head", Category: memcache.CategoryGradient}, {Module: "head", Category: memcache.CategoryOptimizerState, Tags: "a"},
 	{Category: memcache.CategoryInput}, {Module: "encoder.1", Category: memcache.CategoryWorkspace, Tags: "b"}}
@@ -54,7 +54,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// act does one thing.
+// act does one random thing.
 func (w *world) act(r *rand.Rand) {
 	in := w.scenes[r.IntN(len(w.scenes))]
 	if r.IntN(3) > 0 { // mostly where something runs
@@ -134,7 +134,7 @@ func (w *world) finish(r *rand.Rand) {
 	}
 }
 
-// check compares what can be read while a program runs.
+// check compares the artefacts that can be read while a program runs.
 func (w *world) check() {
 	w.checkStats()
 	w.checkSummary()
@@ -153,7 +153,7 @@ func (w *world) check() {
 	w.checkReport()
 }
 
-// checkFiles compares what is complete when everything is closed.
+// checkFiles compares the artefacts that are complete when everything is closed.
 func (w *world) checkFiles() {
 	w.checkTimeline()
 }
@@ -161,7 +161,8 @@ func (w *world) checkFiles() {
 // requireAllShown fails for figures that no program gave a value.
 func requireAllShown(t *testing.T) {
 	requireAllCovered(t)
-	oversize := []string{"OversizeAllocations", "OversizeSegments", "oversize_", "memory.oversize_"} // TestSoakModel of memcache has limits of splitting
+	// TestSoakModel of memcache has limits of splitting.
+	oversize := []string{"OversizeAllocations", "OversizeSegments", "oversize_", "memory.oversize_"}
 	never := append(oversize, "NumOOMRejections", "num_oom_rejections", "memory.num_oom_rejections", "NumStreamReuses", "AccountingFaults")
 	for _, a := range []string{"memcache.Stats", "memcache.Stats.Map", "memcache.Stats.Since", "memcache.Summary"} {
 		requireShown(t, a, never...)

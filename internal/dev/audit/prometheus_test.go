@@ -36,8 +36,8 @@ func exposed(t *testing.T) (sdkmetric.Reader, *httptest.Server) {
 	return reader, server
 }
 
-// TestQuantilesOfPeaks compares quantiles of step peaks, as Prometheus answers them, with those of
-// peaks that the test chooses, from 1 KiB to 80 GiB.
+// TestQuantilesOfPeaks compares Prometheus's quantiles of step peaks with those of peaks that the
+// test chooses, from 1 KiB to 80 GiB.
 func TestQuantilesOfPeaks(t *testing.T) {
 	reader, server := exposed(t)
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))

@@ -80,7 +80,8 @@ type life struct {
 	step              int64          // that it is shown in
 }
 
-// lives are what the events say, with the number of entries that a report has of them.
+// lives returns the blocks and segments of the events, with the number of entries that a report has
+// of them.
 func (b *books) lives() (blocks []*life, segments []*life, ooms []string, n int) {
 	bySerial, bySegment := map[uint64]*life{}, map[uint64]*life{}
 	for _, e := range b.events {
@@ -123,7 +124,7 @@ func (b *books) entries() (n int) {
 	return n
 }
 
-// held is the sum of what is there at a moment.
+// sumAt sums the blocks that exist at a moment.
 func sumAt(list []*life, moment int, bytes func(*life) int64) (sum int64) {
 	for _, l := range list {
 		if l.alloc <= moment && moment < l.free {
@@ -270,7 +271,7 @@ func (w *world) reportedStep(f figures, at string, s *step, blocks, segments []*
 	}
 }
 
-// reportedKept adds what was never freed, by owner.
+// reportedKept adds the memory that was never freed, by owner.
 func (w *world) reportedKept(f figures, blocks []*life, n int) {
 	type kept struct {
 		size, bytes, blocks, first, last, before int64
@@ -342,7 +343,8 @@ func (p page) figures(recorded bool) figures {
 	steps := p.doc["steps"].(map[string]any)
 	columns, _ := steps["columns"].(map[string]any)
 	for name, v := range columns {
-		if recorded && slices.Contains([]string{"from", "to", "peakAt"}, name) { // entries of the recording have other numbers
+		// Entries of the recording have other numbers.
+		if recorded && slices.Contains([]string{"from", "to", "peakAt"}, name) {
 			continue
 		}
 		for i, x := range v.([]any) {

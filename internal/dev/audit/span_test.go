@@ -147,7 +147,8 @@ func (w *world) checkSpans() {
 		device["cistern.step.number"], device["cistern.stream.id"] = s.number, w.main.ID()
 		want = append(want, span{"cistern.step", about}, span{"cistern.step.device", device})
 	}
-	cisterntest.WaitFor(w.t, func() bool { return len(w.spans.Ended()) >= len(want) }) // the ends of copies come by another goroutine
+	// Another goroutine ends the spans of copies.
+	cisterntest.WaitFor(w.t, func() bool { return len(w.spans.Ended()) >= len(want) })
 	var got, events []span
 	for _, s := range w.spans.Ended() {
 		about := w.attributes(s.Attributes())
@@ -198,7 +199,7 @@ func (w *world) checkSpans() {
 	w.requireSpans("log", records, logged)
 }
 
-// failure takes what says why out of the attributes.
+// failure removes the attributes that give the reason of a failure.
 func (w *world) failure(about figures) figures {
 	require.Equal(w.t, "out_of_memory", about["error.type"])
 	delete(about, "error.type")
@@ -206,7 +207,7 @@ func (w *world) failure(about figures) figures {
 	return about
 }
 
-// seen says that figures were compared in another way than by requireTrue.
+// seen records that figures were compared in another way than by requireTrue.
 func (w *world) seen(artefact string, names ...string) {
 	if shown[artefact] == nil {
 		shown[artefact] = map[string]bool{}

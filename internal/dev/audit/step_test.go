@@ -96,7 +96,7 @@ func (w *world) checkScopes() {
 	}
 }
 
-// requested is what callers asked for in the active blocks.
+// requested returns the requested bytes of the active blocks.
 func (b *books) requested() int64 { return b.all["RequestedBytes"][0].current }
 
 func (s *step) count(name string, n int64) { s.counts[name] += n }

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTestingPage: docs/testing.md names each artefact that the tests before compared, and no test
-// that there is not.
+// TestTestingPage: docs/testing.md names each artefact that the earlier tests compared, and only
+// existing tests.
 func TestTestingPage(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/testing.md"))
 	require.NoError(t, err)

@@ -24,8 +24,7 @@ type drawing struct {
 	Args  map[string]any `json:"args"`
 }
 
-// checkTimeline compares the file of a timeline: its counters in their order, and what its spans
-// say.
+// checkTimeline compares the file of a timeline: its counters in order, and its spans.
 func (w *world) checkTimeline() {
 	require.Empty(w.t, perfettotest.Check(w.drawn.Bytes()), "%v", w)
 	d := json.NewDecoder(&w.drawn)
@@ -79,7 +78,7 @@ func (w *world) checkTimeline() {
 	require.Equal(w.t, wantLayers, layers, "%v", w)
 }
 
-// drawnSpans are all spans and moments but those of layers.
+// drawnSpans returns all spans and moments except those of layers.
 func (w *world) drawnSpans() (want []span) {
 	want = append(want, w.drawing...)
 	for _, s := range w.ended {
@@ -108,7 +107,7 @@ func (w *world) checkDrawnStep(e drawing) {
 	w.seen("timeline", "device time in ns")
 }
 
-// draw adds what the timeline must have about something with a label.
+// draw adds the expected entry of the timeline about something with a label.
 func (w *world) draw(name string, l memcache.Label, about figures) {
 	if l.Module != "" {
 		about["module"] = l.Module

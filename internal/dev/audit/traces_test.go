@@ -19,8 +19,8 @@ func (s *scene) within() *step {
 // run is the program's own span; invalid: it has none.
 func (w *world) run() oteltrace.SpanContext { return oteltrace.SpanContextFromContext(w.scenes[0].ctx) }
 
-// place says that the span of a block's allocation or free is in the step now, or in the innermost
-// one around it that runs. A nil step, or none that runs: it is in the run.
+// place records that the span of a block's allocation or free is in the step now, or in the
+// innermost running step around it. Without a running step it is in the run.
 func (w *world) place(name string, h *held, in *step) {
 	for in != nil && in.over {
 		in = in.within

@@ -33,7 +33,7 @@ const (
 // errProgram is what steps fail with.
 var errProgram = errors.New("the program says so")
 
-// world is everything that reports on a program, and the books of that program.
+// world has everything that reports on a program, and the program's books.
 type world struct {
 	t     testing.TB
 	seed  uint64
@@ -66,7 +66,7 @@ type world struct {
 	truth
 }
 
-// truth is what the books have of things other than memory.
+// truth has the books of things other than memory.
 type truth struct {
 	scenes  []*scene
 	ended   []*step // in the order of their ends
@@ -116,7 +116,7 @@ type level struct {
 	byCategory                  [memcache.CategoryWorkspace + 1]int64
 }
 
-// scene is a context with the steps around it, the innermost first, also those that are over.
+// scene is a context with the steps around it, the innermost first, including ended ones.
 type scene struct {
 	ctx   context.Context
 	steps []*step
@@ -228,7 +228,7 @@ func (w *world) on(worker int, f func()) {
 	<-done
 }
 
-// close ends the program: what is still held is freed, after everything was compared.
+// close ends the program, and frees the remaining blocks after everything was compared.
 func (w *world) close() {
 	w.unhold()
 	for len(w.books.blocks) > 0 {

@@ -66,7 +66,7 @@ func done() {
 }
 `
 
-// TestAnchors: what each form of an edit changes, and where.
+// TestAnchors: the change and position of each form of an edit.
 func TestAnchors(t *testing.T) {
 	for _, c := range []struct{ mutant, old, new string }{
 		{"func: table.put\nat: ++\nto: --\n", "t.rows[k]++", "t.rows[k]--"},
@@ -133,7 +133,7 @@ func TestStale(t *testing.T) {
 	require.Empty(t, b.String())
 }
 
-// TestBuilds: a function that stands in two files is looked for in the one of the build.
+// TestBuilds: a function that exists in two files is searched in the one of the build.
 func TestBuilds(t *testing.T) {
 	root := moduleOf(t, "//go:build !extra\n\npackage sum\n\nfunc F() int { return 1 }\n", "mutant: a\nfunc: F\nat: 1\nto: 2\n\nmutant: b\nfunc: F\ntags: extra\nat: 3\nto: 4\n")
 	require.NoError(t, os.WriteFile(filepath.Join(root, "sum/extra.go"), []byte("//go:build extra\n\npackage sum\n\nfunc F() int { return 3 }\n"), 0o600))

@@ -77,7 +77,7 @@ func TestTry(t *testing.T) {
 	require.Contains(t, string(source), "return a + b")
 }
 
-// TestCleanFails is about mutants of a tree whose tests fail anyway: none may count as killed.
+// TestCleanFails: mutants of a tree whose tests already fail must not count as killed.
 func TestCleanFails(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the go command")

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The program's tests pass, and look at neither the sum in Sum nor at Never.
+// The program's tests pass, and check neither the sum in Sum nor Never.
 const program = `package p
 
 func Sum(a []float32, from uint8) (sum float32) {
@@ -37,8 +37,8 @@ func TestShift(t *testing.T) {
 }
 `
 
-// TestOperators: each operator of a program is found, the code compiles with all of them, and those are
-// killed that the program's test looks at.
+// TestOperators: each operator of a program is found, the code compiles with all of them, and the
+// program's test kills those that it checks.
 func TestOperators(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module p\n\ngo 1.26\n", "p.go": program, "p_test.go": programTest} {

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCheck: mistakes in a platform's own files are found, in tests too, and constants that 32 bits can't hold.
+// TestCheck: faults in a platform's own files and tests are found, and constants that 32 bits
+// cannot hold.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {

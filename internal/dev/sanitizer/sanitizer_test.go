@@ -39,9 +39,9 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// run counts the runs that report a data race. A run that fails in another way is an error. The detector's memory is
-// short: on a busy machine about one run in 500 of those with 2,000 further operations says nothing, so a mistake that a
-// run does not report gets a second one, and the log says so.
+// run counts the runs that report a data race. A run that fails in another way is an error. The
+// detector's history is short: on a busy machine about one run in 500 of those with 2,000 further
+// operations reports nothing. So a run without a report is repeated once, and the log shows that.
 func run(t *testing.T, binary string, args ...string) (reported int) {
 	var (
 		mu    sync.Mutex

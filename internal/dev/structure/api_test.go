@@ -14,9 +14,9 @@ import (
 
 const apiDir = "testdata/api"
 
-// TestAPI keeps testdata/api, a file for each package with every exported name and its type, as
-// it is in the code, so that a change of a name is seen in the diff. Names of parameters don't
-// matter to a caller and are left out.
+// TestAPI compares testdata/api, a file for each package with every exported name and its type,
+// with the code, so that the diff shows a change of a name. Names of parameters are omitted,
+// because they do not matter to a caller.
 func TestAPI(t *testing.T) {
 	var want []string
 	for _, p := range public(t) {
@@ -45,8 +45,8 @@ func TestAPI(t *testing.T) {
 
 func apiFile(p *listed) string { return strings.ReplaceAll(p.short(), "/", "_") + ".txt" }
 
-// apiOf is a line for each exported constant, variable, function, type, method and field of a package. Methods and fields that an embedded type
-// promotes are that type's.
+// apiOf returns a line for each exported constant, variable, function, type, method and field of a
+// package. Promoted methods and fields belong to the embedded type.
 func apiOf(pkg *types.Package) string {
 	var lines []string
 	names := 0
@@ -118,7 +118,8 @@ func parametersOf(s *types.Signature, text func(types.Type) string) string {
 	return "[" + strings.Join(list, ", ") + "]"
 }
 
-// kindOf is the underlying type; of structs and interfaces, whose members have lines of their own, the kind.
+// kindOf returns the underlying type, or only the kind of structs and interfaces, because their
+// members have lines of their own.
 func kindOf(t *types.Named, text func(types.Type) string) string {
 	switch u := t.Underlying().(type) {
 	case *types.Struct:

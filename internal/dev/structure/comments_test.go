@@ -16,8 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestExportedNamesHaveComments looks at every file, whatever its build tags: packages, types, functions, constants, variables, and methods of exported
-// types. A comment over a group is one for all of it, one in a group reaches to the next empty line. What staticcheck checks is the form of comments, not that there are any.
+// TestExportedNamesHaveComments checks every file, whatever its build tags: packages, types,
+// functions, constants, variables, and methods of exported types. A comment above a group covers
+// the group; a comment in a group reaches to the next empty line. staticcheck only checks the form
+// of comments.
 func TestExportedNamesHaveComments(t *testing.T) {
 	files, packages := 0, map[string]bool{}
 	contract := deviceMethods(t)
@@ -80,7 +82,7 @@ func parse(t *testing.T, name string, text []byte) (*ast.File, *token.FileSet) {
 	return f, fset
 }
 
-// deviceMethods are the methods of package device's interfaces.
+// deviceMethods returns the methods of package device's interfaces.
 func deviceMethods(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
@@ -96,7 +98,7 @@ func deviceMethods(t *testing.T) map[string]bool {
 	return names
 }
 
-// undocumented finds the exported names of a file that no comment is about.
+// undocumented returns the exported names of a file without a comment.
 func undocumented(f *ast.File, fset *token.FileSet) (names []string) {
 	for _, d := range f.Decls {
 		switch d := d.(type) {
@@ -133,7 +135,7 @@ func undocumented(f *ast.File, fset *token.FileSet) (names []string) {
 	return names
 }
 
-// methodsWithout are an interface's exported methods without a comment.
+// methodsWithout returns an interface's exported methods without a comment.
 func methodsWithout(s *ast.TypeSpec, fset *token.FileSet) (names []string) {
 	i, ok := s.Type.(*ast.InterfaceType)
 	if !ok {
@@ -151,7 +153,7 @@ func methodsWithout(s *ast.TypeSpec, fset *token.FileSet) (names []string) {
 	return names
 }
 
-// reach is how far the last comment in a group goes: to the next empty line.
+// reach is the reach of the last comment in a group: to the next empty line.
 type reach struct {
 	fset *token.FileSet
 	last int // the line of the last node that a comment is about

@@ -2,5 +2,5 @@
 
 package structure
 
-// tags are the build tags that the packages are looked at with.
+// tags are the build tags with which the packages are checked.
 const tags = "cuda"

@@ -18,8 +18,9 @@ const exportedFile = "testdata/exported.txt"
 // few is the most exported methods of a type that exported.txt need not list.
 const few = 10
 
-// TestExported holds the number of exported functions and methods of each package, and of each type with more than a
-// few, to testdata/exported.txt. A rise needs a line there that says why; after a fall -update writes the lower number.
+// TestExported limits the number of exported functions and methods of each package, and of each
+// type with more than a few, to testdata/exported.txt. A rise needs a line with the reason there;
+// after a fall -update writes the lower number.
 func TestExported(t *testing.T) {
 	counts := map[string]int{}
 	for _, p := range public(t) {
@@ -43,8 +44,8 @@ func TestExported(t *testing.T) {
 	}
 }
 
-// countExported counts a package's exported functions and methods, and the methods of each of its exported types,
-// promoted ones included, unless the type that they are promoted from is counted itself.
+// countExported counts a package's exported functions and methods, and the methods of each of its
+// exported types. Promoted methods count, unless their own type is counted.
 func countExported(path string, pkg *types.Package, counts map[string]int) {
 	for _, name := range pkg.Scope().Names() {
 		object := pkg.Scope().Lookup(name)
@@ -90,7 +91,7 @@ func promotedFromExported(pkg *types.Package, m *types.Selection) bool {
 	return ok && named.Obj().Pkg() == pkg && named.Obj().Exported()
 }
 
-// exportedList is the numbers of exported.txt, with the lines of the rises since.
+// exportedList has the numbers of exported.txt, with the lines of the later rises.
 type exportedList struct {
 	head   []string // comments
 	base   map[string]int
@@ -124,7 +125,7 @@ func parseExported(text string) (*exportedList, error) {
 	return l, nil
 }
 
-// compare returns what differs from the counts.
+// compare returns the differences from the counts.
 func (l *exportedList) compare(counts map[string]int) (problems []string) {
 	for _, name := range l.names(counts) {
 		listed, n := l.base[name]+l.raised[name], counts[name]
@@ -137,7 +138,7 @@ func (l *exportedList) compare(counts map[string]int) (problems []string) {
 	return problems
 }
 
-// lower takes over the counts that have fallen.
+// lower adopts lower counts.
 func (l *exportedList) lower(counts map[string]int) {
 	for _, name := range l.names(counts) {
 		if n := counts[name]; n < l.base[name]+l.raised[name] {

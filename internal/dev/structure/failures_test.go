@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// failing are the packages whose operations are tried with each of their calls failing.
+// failing lists the packages whose operations are tried with each of their calls failing.
 var failing = []string{"autograd", "autograd/checkpoint", "autograd/metric", "autograd/nn", "autograd/offload", "autograd/optim", "autograd/parallel", "autograd/remat", "autograd/safetensors", "autograd/torchfile", "device/rendezvous", "memcache", "tensor", "trace", "trace/live", "trace/record", "trace/timeline", "transfer", "transfer/loader"}
 
-// TestOperationsFail: each exported operation that can fail stands in a row of failtest in its
-// package's tests, or with a reason in testdata/failures.txt, which has nothing else.
+// TestOperationsFail: each exported operation that can fail is in a row of failtest in its
+// package's tests, or has a reason in testdata/failures.txt, which has no other lines.
 func TestOperationsFail(t *testing.T) {
 	text, err := os.ReadFile("testdata/failures.txt")
 	require.NoError(t, err)

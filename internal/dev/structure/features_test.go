@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// belowAutograd are the packages of layers, optimisers and features, and which of each other they
-// import. They use exported names alone, as a program does.
+// belowAutograd lists the packages of layers, optimisers and features, and their imports of each
+// other. They use only exported names, as a program does.
 var belowAutograd = map[string]string{
 	"nn": "", "optim": "", "remat": "nn", "offload": "nn optim", "checkpoint": "nn optim", "parallel": "nn optim",
 }

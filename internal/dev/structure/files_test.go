@@ -43,7 +43,7 @@ func sources(t *testing.T, f func(path string, text []byte)) {
 	}))
 }
 
-// TestFilesAreShort leaves out what programs write.
+// TestFilesAreShort skips generated files.
 func TestFilesAreShort(t *testing.T) {
 	files := 0
 	sources(t, func(path string, text []byte) {
@@ -56,7 +56,7 @@ func TestFilesAreShort(t *testing.T) {
 	require.Greater(t, files, 400)
 }
 
-// TestFilesAreWrittenByOnePackage: what creates, opens for writing, or renames a file goes through
+// TestFilesAreWrittenByOnePackage: code that creates, opens for writing, or renames a file uses
 // internal/output, except tests, tools of the developers, and programs that write source files.
 func TestFilesAreWrittenByOnePackage(t *testing.T) {
 	writes := regexp.MustCompile(`\bos\.(Create|CreateTemp|WriteFile|OpenFile|Rename|Link|Symlink)\(|\brenameio\.`)

@@ -30,8 +30,8 @@ func stages(t *testing.T) (list []stage) {
 	return list
 }
 
-// TestStages: each stage is a target of the Makefile, make nightly runs it or one that contains it, and its pattern
-// matches a file, so that a stage does not fall asleep when a folder is renamed.
+// TestStages: each stage is a target of the Makefile, make nightly runs it or one that contains it,
+// and its pattern matches a file, so that renaming a folder does not silence a stage.
 func TestStages(t *testing.T) {
 	makefile, err := os.ReadFile(root + "/Makefile")
 	require.NoError(t, err)

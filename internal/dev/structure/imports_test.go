@@ -9,10 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// layers, from the lowest: a package imports its own layer and those below. What stands below a folder belongs to the folder's layer.
+// layers, from the lowest: a package imports its own layer and those below. Packages below a folder
+// belong to the folder's layer.
 var layers = []string{"device", "memcache", "transfer", "tensor", "autograd", "examples"}
 
-// beside are packages that stand apart from the layers, with what they may import.
+// beside lists packages outside of the layers, with their allowed imports.
 var beside = map[string][]string{
 	"trace":               {"device", "memcache", "transfer", "internal/race", "internal/budget", "internal/callframe", "internal/hosts", "internal/opened", "internal/output", "internal/recording", "internal/replay", "internal/sizes"},
 	"internal/cli":        {"trace", "internal/budget", "internal/output", "internal/recording", "internal/replay"},
@@ -40,14 +41,14 @@ var beside = map[string][]string{
 // command is the module's root.
 const command = ""
 
-// in reports whether the package is the folder or stands below it.
+// in reports whether the package is the folder or below it.
 func in(pkg, folder string) bool { return pkg == folder || strings.HasPrefix(pkg, folder+"/") }
 
 func layer(pkg string) int {
 	return slices.IndexFunc(layers, func(l string) bool { return in(pkg, l) })
 }
 
-// mayImport says whether a package may import another one of the module, outside of tests.
+// mayImport reports whether a package may import another one of the module, outside of tests.
 func mayImport(from, to string) bool {
 	for pkg, allowed := range beside {
 		if in(from, pkg) {
@@ -89,7 +90,7 @@ func TestImportsPointDown(t *testing.T) {
 	}
 }
 
-// TestImportsOfOthers says who may import which libraries, directly or through what it imports.
+// TestImportsOfOthers limits the packages that may import a library, directly or indirectly.
 func TestImportsOfOthers(t *testing.T) {
 	all, err := list()
 	require.NoError(t, err)
@@ -119,7 +120,7 @@ func TestImportsOfOthers(t *testing.T) {
 		{"testing", []string{"memcache/memtest", "tensor/backendtest", "device/devicetest", "internal/dev"}},
 		{module + "/memcache/memtest", []string{"internal/dev"}},
 		{"gorgonia.org/tensor", []string{"tensor/gorgonia"}},
-		// What forecasts memory is in no program that does not ask for it.
+		// Only programs that ask for forecasts of memory contain them.
 		{module + "/device/dry", []string{"device/dry", "autograd/forecast", "internal/dev/cisterntest/forecasttest", "examples"}},
 		{module + "/autograd/forecast", []string{"autograd/forecast", "internal/dev/cisterntest/forecasttest", "examples"}},
 		{"gorgonia.org/cu", []string{"device/cuda", "examples"}}, // examples through device/cuda

@@ -30,7 +30,7 @@ const (
 	root   = "../../.."
 )
 
-// listed is what the go command says of a package.
+// listed is a package as the go command describes it.
 type listed struct {
 	Name, ImportPath, Dir, Export string
 	GoFiles, CgoFiles, EmbedFiles []string
@@ -47,8 +47,8 @@ func (p *listed) ours() bool {
 	return p.ImportPath == module || strings.HasPrefix(p.ImportPath, module+"/")
 }
 
-// list asks the go command for the module's packages and everything that they import. Export data lies in the build cache: the
-// tests of the other packages have put it there, so that this takes a second.
+// list returns the module's packages and all their imports from the go command. Export data is in
+// the build cache, where the tests of the other packages have put it, so that this takes a second.
 var list = sync.OnceValues(func() ([]*listed, error) {
 	cmd := exec.Command("go", "list", "-deps", "-export", "-tags="+tags, "-json=Name,ImportPath,Dir,Export,GoFiles,CgoFiles,EmbedFiles,Module,Imports", "./...")
 	cmd.Dir = root
@@ -90,7 +90,7 @@ func public(t *testing.T) []*listed {
 
 var packages = map[string]*types.Package{}
 
-// checked returns the types of a package, whose functions' bodies are not looked at. The tests share them.
+// checked returns the types of a package, without checking function bodies. The tests share them.
 func checked(t *testing.T, p *listed) *types.Package {
 	t.Helper()
 	if packages[p.ImportPath] == nil {
@@ -99,7 +99,8 @@ func checked(t *testing.T, p *listed) *types.Package {
 	return packages[p.ImportPath]
 }
 
-// check returns the types of a package, and where its files lie. It looks at functions' bodies if info is not nil.
+// check returns the types of a package and the positions of its files. It checks function bodies if
+// info is not nil.
 func check(t *testing.T, p *listed, info *types.Info) (*types.Package, *token.FileSet) {
 	t.Helper()
 	all, err := list()

@@ -21,14 +21,15 @@ var (
 	step       = regexp.MustCompile(`^(\d+\. |Code: )`)
 )
 
-// names are what a page says of the code.
+// names counts the names of code on a page, and collects wrong ones.
 type names struct {
 	files, declarations int
 	problems            []string
 }
 
-// check looks at the code spans of a page. One that is the name of a file is a path from the root, and there is such a file. In
-// steps of a walk, and in paragraphs that begin with "Code:", identifiers after it are declared there: `function`, `type` or `Type.method`.
+// check checks the code spans of a page. A span with the name of a file must be the path of an
+// existing file, from the root. In steps of a walk, and in paragraphs that begin with "Code:", the
+// file must declare the identifiers after it: `function`, `type` or `Type.method`.
 func (n *names) check(page, text string, declared func(path string) map[string]bool) {
 	for _, paragraph := range paragraphs.Split(items.ReplaceAllString(text, "\n\n$1"), -1) {
 		strict := step.MatchString(paragraph)
@@ -53,8 +54,8 @@ func (n *names) check(page, text string, declared func(path string) map[string]b
 	}
 }
 
-// declarations returns what each source file declares, and nil for a file that there is not. Of C and CUDA it is every name that is followed by a
-// parenthesis.
+// declarations returns the declarations of each source file, and nil for a missing file. In C and
+// CUDA these are all names before a parenthesis.
 func declarations(t *testing.T) func(path string) map[string]bool {
 	t.Helper()
 	call := regexp.MustCompile(`\b(\w+?)(_##\w+)?\s*\(`) // matmul_##t: a kernel for each type
@@ -98,7 +99,7 @@ func declarations(t *testing.T) func(path string) map[string]bool {
 	}
 }
 
-// returns counts how often a walk comes back to a file that it has left.
+// returns counts how often a walk returns to a file that it has left.
 func returns(walk string) (n int) {
 	seen, at := map[string]bool{}, ""
 	for _, m := range span.FindAllStringSubmatch(walk, -1) {
@@ -118,7 +119,8 @@ func TestReturns(t *testing.T) {
 	require.Equal(t, 2, returns("1. `a.go` `F`, `b.go` `G`, `a.go` `H`.\n2. `a.go` `F`, `b.go` `G`, `c.go`"))
 }
 
-// TestNamesInDocs checks the walks of docs/architecture.md, where each step names a file and functions in it, and the pages of docs/decisions.
+// TestNamesInDocs checks the walks of docs/architecture.md, where each step names a file and
+// functions in it, and the pages of docs/decisions.
 func TestNamesInDocs(t *testing.T) {
 	declared := declarations(t)
 	pages, err := filepath.Glob(root + "/docs/decisions/*.md")

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// licences are found by sentences of theirs, in this order.
+// licences are recognised by these sentences, in this order.
 var licences = []struct{ name, sentence string }{
 	{"MIT and Apache-2.0", "covered by two different licenses: MIT and Apache"},
 	{"MPL-2.0", "Mozilla Public License, version 2.0"},

@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// dtypeTables are the files that may tell one dtype from another: all else asks their tables.
+// dtypeTables lists the files that may distinguish dtypes: all other files use their tables.
 var dtypeTables = map[string]bool{"tensor/dtype.go": true, "tensor/backend/dtype.go": true}
 
-// rooms are tensor and those of its backends.
+// rooms are tensor and its backends.
 var rooms = map[string]bool{"tensor": true, "backend": true, "hostop": true, "gpuop": true, "upcast": true, "plan": true}
 
-// TestOperationsAreData: tensor and its rooms have no files for a backend or a dtype, and compare
-// no dtype with a constant outside of the tables, so that a new dtype is a row and an operation
+// TestOperationsAreData: tensor and its backends have no files for a backend or a dtype, and
+// compare no dtype with a constant outside of the tables. So a new dtype is a row, and an operation
 // without a kernel for it is an error. A backend has four methods.
 func TestOperationsAreData(t *testing.T) {
 	ofOneBackend := regexp.MustCompile(`^(host|gpu|wide)_`)
@@ -67,7 +67,8 @@ func TestOperationsAreData(t *testing.T) {
 	assert.Len(t, seen, len(rooms))
 }
 
-// isDtypeConstant reports whether e names one of the dtypes. That an operand has none is no dtype.
+// isDtypeConstant reports whether e names one of the dtypes. The constant for an operand without a
+// dtype does not count.
 func isDtypeConstant(info *types.Info, e ast.Expr) bool {
 	named, ok := types.Unalias(info.Types[e].Type).(*types.Named)
 	if !ok || named.Obj().Name() != "Dtype" {

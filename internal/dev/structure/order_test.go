@@ -12,15 +12,17 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// runBack is the most of the references between files of a package, in percent of the pairs of files, that may run back up. Who reads such a package from
-// the files that programs call downwards comes back to few of them.
+// runBack is the allowed share of references between files of a package that run back up, in
+// percent of the pairs of files. A reader who follows calls down through such a package returns to
+// few files.
 var runBack = map[string]float64{
 	"memcache": 8, "memcache/internal/placement": 6, "transfer": 5, "internal/peaks": 25,
 	"tensor": 6.5, "autograd": 5, "trace": 10,
 }
 
-// TestReferencesRunDown orders the files of a package so that those that use others stand above them, as well as it can be done, and counts the pairs of which
-// the lower file uses the upper one. References are to functions, methods, types, fields, and package variables and constants.
+// TestReferencesRunDown orders the files of a package so that files stand above those that they
+// use, as well as possible, and counts the pairs of which the lower file uses the upper one.
+// References are to functions, methods, types, fields, and package variables and constants.
 func TestReferencesRunDown(t *testing.T) {
 	found := 0
 	for _, p := range ours(t) {
@@ -50,7 +52,7 @@ func TestReferencesRunDown(t *testing.T) {
 	assert.Len(t, runBack, found)
 }
 
-// references says which file of a package, by number, uses which.
+// references returns which files of a package, by number, use which others.
 func references(t *testing.T, p *listed) (names []string, uses [][]bool) {
 	names = slices.Concat(p.GoFiles, p.CgoFiles)
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
@@ -73,7 +75,8 @@ func references(t *testing.T, p *listed) (names []string, uses [][]bool) {
 	return names, uses
 }
 
-// downward is an order of n files with few uses of what stands above, and how many those are: the best of several that no file's move makes better.
+// downward returns an order of n files with few uses of files above, and their number: the best of
+// several orders that no single move improves.
 func downward(n int, uses [][]bool) (best []int, fewest int) {
 	random := rand.New(rand.NewPCG(1, 2))
 	fewest = n*n + 1
@@ -104,7 +107,7 @@ func downward(n int, uses [][]bool) (best []int, fewest int) {
 	return best, fewest
 }
 
-// bestPlace is where the file at i has the fewest uses back up.
+// bestPlace returns the position at which the file at i has the fewest uses back up.
 func bestPlace(order []int, i int, uses [][]bool) int {
 	count := func(other int) int { // what is gained by standing above another file
 		d := 0

@@ -51,7 +51,7 @@ func TestProgramsRun(t *testing.T) {
 	}
 }
 
-// TestFragmentsAreExamples: the parts of programs in the pages are parts of examples, which run.
+// TestFragmentsAreExamples: the code fragments in the pages are parts of examples, which run.
 func TestFragmentsAreExamples(t *testing.T) {
 	var examples strings.Builder
 	require.NoError(t, filepath.WalkDir(root, func(name string, _ fs.DirEntry, err error) error {
@@ -81,7 +81,7 @@ func TestFragmentsAreExamples(t *testing.T) {
 	require.Greater(t, found, 30)
 }
 
-// TestPagesAreShort: README has at most 9.5 KB and a guide 8 KB, of lines of at most 120 columns
+// TestPagesAreShort: README has at most 9.5 KB and a guide 8 KB, with lines of at most 120 columns
 // outside of tables, pictures and programs' output.
 func TestPagesAreShort(t *testing.T) {
 	pages, err := filepath.Glob(root + "/docs/guide/*.md")

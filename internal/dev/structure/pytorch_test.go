@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNamesBesidePyTorch: every name of ours in the tables of docs/pytorch.md is there, and every row has one.
+// TestNamesBesidePyTorch: every name of ours in the tables of docs/pytorch.md exists, and every row
+// has one.
 func TestNamesBesidePyTorch(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "pytorch.md"))
 	require.NoError(t, err)

@@ -43,7 +43,7 @@ func page(part string) string {
 	return `<!doctype html><html lang="en"><meta name="viewport" content="width=device-width"><link rel="icon" href="data:,"><title>t</title>` + style + `<h1>Heading</h1>` + part
 }
 
-// good are parts that have no fault, each near one that has.
+// good are parts without a fault, each similar to a bad one.
 var good = []string{
 	`<p style="color: light-dark(#767676, #7d7d7d)">at the bar</p>`,
 	`<p style="opacity: .5; position: absolute; visibility: hidden; color: #888; background: #888">hidden</p>`,
@@ -132,8 +132,8 @@ var bad = []struct{ part, kind, what string }{
 // wideTable scrolls sideways in a narrow window.
 const wideTable = `<div %s style="overflow-x: auto"><table style="min-width: 1400px"><tr><td>left<td style="text-align: right">right</table></div>`
 
-// TestFaults: each fault is found, alone, in both schemes and both windows, and what is near it is
-// none.
+// TestFaults: each fault is found alone, in both schemes and both windows, and the similar good
+// parts have none.
 func TestFaults(t *testing.T) {
 	Program(t)
 	serve := site(t)
@@ -173,7 +173,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-// TestCheckLook: a page is looked at in two windows and two schemes, and each fault fails the test.
+// TestCheckLook: a page is checked in two windows and two schemes, and each fault fails the test.
 func TestCheckLook(t *testing.T) {
 	Program(t)
 	serve := site(t)

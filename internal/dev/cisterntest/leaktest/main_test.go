@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// kept is what a test leaves open, safe from the garbage collector.
+// kept is a leaked value, safe from the garbage collector.
 var kept any
 
 var leftToMain = map[string]func(t *testing.T){
@@ -40,7 +40,7 @@ func TestLeaveToMain(t *testing.T) {
 	leftToMain[what](t)
 }
 
-// TestMainFindsWhatIsLeft: a process fails whose tests passed but left something.
+// TestMainFindsWhatIsLeft: a process fails if its tests passed but left something open.
 func TestMainFindsWhatIsLeft(t *testing.T) {
 	here := func() string {
 		_, file, _, _ := runtime.Caller(0)

@@ -119,7 +119,7 @@ var (
 func ranks(d device.Device) device.Collectives { return d.(device.Collectives) }
 func id(d device.Device) device.CommunicatorID { return must(ranks(d).NewCommunicatorID()) }
 
-// TestPlantedHandles: what is left open is reported once, with the line that opened it.
+// TestPlantedHandles: an open handle is reported once, with the line that opened it.
 func TestPlantedHandles(t *testing.T) {
 	needsLedgers(t)
 	for kind, p := range onEachDevice {
@@ -144,7 +144,7 @@ func found(t *testing.T, dev device.Device, kind string, p plant) {
 	}
 }
 
-// TestDeviceLeftOpen reports the device alone.
+// TestDeviceLeftOpen: only the device is reported.
 func TestDeviceLeftOpen(t *testing.T) {
 	needsLedgers(t)
 	dev := must(host.New(host.Config{}))
@@ -178,8 +178,8 @@ func profiler(d device.Device) *trace.Profiler {
 	return must(trace.NewProfiler(trace.ProfilerConfig{Cache: cache(d)}))
 }
 
-// TestNothingLeft: handles that were closed, a test's own stream, and all of an excused device are
-// no leaks.
+// TestNothingLeft: closed handles, a test's own stream, and all handles of an excused device are no
+// leaks.
 func TestNothingLeft(t *testing.T) {
 	needsLedgers(t)
 	require.Empty(t, reports(t, must(host.New(host.Config{})), everythingClosed))

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCheck: a file that is right has no faults, and each fault is found.
+// TestCheck: a valid file has no faults, and each fault is found.
 func TestCheck(t *testing.T) {
 	const names = `{"ph":"M","pid":1,"tid":0,"ts":0,"name":"process_name","args":{"name":"p"}},
 		{"ph":"M","pid":1,"tid":2,"ts":0,"name":"thread_name","args":{"name":"l"}}`
