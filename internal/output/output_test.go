@@ -98,7 +98,7 @@ func TestRefused(t *testing.T) {
 }
 
 // TestStandardOutput: a link to the standard output is written to at its current offset, and stays.
-// The file behind it is not replaced.
+// The file that it leads to is not replaced.
 func TestStandardOutput(t *testing.T) {
 	t.Chdir(t.TempDir())
 	old := os.Stdout

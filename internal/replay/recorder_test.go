@@ -23,7 +23,7 @@ type recorder struct {
 	live    []memcache.Block
 
 	ctx      context.Context                   // of requests
-	recorded func(memcache.Block, *heldStream) // is told of streams that are recorded; nil: nobody
+	recorded func(memcache.Block, *heldStream) // called for each recorded stream, unless nil
 }
 
 // heldStream is a stream that is held up from time to time.

@@ -20,7 +20,7 @@ func TestSizesAtTheStart(t *testing.T) {
 		config memcache.Config
 		kind   recording.Kind
 		room   int64
-		end    device.Ptr // that a later block tells
+		end    device.Ptr // known from a later block
 		asked  int64
 		want   int64
 	}

@@ -284,7 +284,7 @@ func (w *world) reportedKept(f figures, blocks []*life, n int) {
 			continue
 		}
 		size := int64(0)
-		if nameless { // sizes tell blocks apart then
+		if nameless { // sizes then distinguish blocks
 			size = b.entry.Block
 		}
 		name := fmt.Sprint(owner(b.label), " ", size)

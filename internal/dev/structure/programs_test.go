@@ -151,7 +151,7 @@ func TestProgramsThatTrainImportLittle(t *testing.T) {
 	require.Equal(t, 3, trains)
 }
 
-// TestLinesBesidePyTorch counts what docs/pytorch.md says, and holds the programs to it.
+// TestLinesBesidePyTorch compares the line counts in docs/pytorch.md with the programs.
 func TestLinesBesidePyTorch(t *testing.T) {
 	goPrograms, pythonPrograms := blocks(t, "docs/pytorch.md", "go"), blocks(t, "docs/pytorch.md", "python")
 	require.Len(t, goPrograms, 2)

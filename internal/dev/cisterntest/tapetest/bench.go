@@ -80,7 +80,7 @@ func OpenConfigured(t testing.TB, capacity int64, cfg memcache.Config) *Bench {
 	return b
 }
 
-// warmUp makes the runtime allocate its own memory, and leaves nothing else behind. On a host
+// warmUp makes the runtime allocate its own memory, and leaves nothing else. On a host
 // device the runtime allocates none. That is not checked each time, because the check takes longer
 // than many tests.
 func (b *Bench) warmUp() {

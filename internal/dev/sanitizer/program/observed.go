@@ -15,7 +15,7 @@ import (
 )
 
 // observed turns on every observer, statistic and counter. Between the accesses it copies on both
-// streams and polls the counters until the copies have ended. That is no synchronisation, and must
+// streams and polls the counters until the copies have ended. That is not synchronisation, and must
 // not hide the mistake.
 func (b *bench) observed(f *form) error {
 	spans := tracetest.NewSpanRecorder()
