@@ -39,9 +39,10 @@ type poolRange struct {
 	pool     uint64
 }
 
-// recordedOn has the streams that were recorded on a hand-out, and those recorded while a pool was
-// entered. A free in that time is deferred until a request or empty_cache outside of the pool. It
-// then waits for the former, but not for the latter.
+// recordedOn has the streams that were recorded on a hand-out, and in inside those of them that
+// were recorded while a pool was entered. If the block is freed while a pool is entered, the free
+// is deferred until a request or empty_cache outside of pools. It then waits for the streams that
+// are not in inside.
 type recordedOn struct {
 	streams, inside []uint64
 	deferred        bool

@@ -14,9 +14,9 @@ import (
 //	(driver calls)* (flush free_completed* (driver calls)*)?               trim_to
 //	free_requested, with its free_completed if that follows at once
 //
-// Any other entry between two calls is of another goroutine at the same time. Such calls have no
-// sequential order with the same outcome: a request that found nothing free may get new memory
-// while blocks were freed that would have served it.
+// From its miss on, a request holds the growth lock. Any other entry between two calls is of another
+// goroutine at the same time. Such calls have no sequential order with the same outcome: a request
+// that found nothing free may get new memory while blocks were freed that would have served it.
 
 // jumble stores the reason why the calls cannot be repeated. The first reason stays.
 func (b *builder) jumble(reason string) {
@@ -98,7 +98,7 @@ func (b *builder) own(i int) {
 // waits, or the beginning of an unfinished call.
 func (b *builder) finish() {
 	if n := len(b.p.Entries); !b.p.Unfinished {
-		b.onlyCompletions(n, "it ended while a call was under way")
+		b.onlyCompletions(n, "it ended during a call")
 	}
 	b.others(len(b.p.Entries))
 }

@@ -81,7 +81,7 @@ func TestOwnEnds(t *testing.T) {
 	for entry, want := range map[string]string{
 		"":                                     "",
 		`["free_completed",4096,100,3]` + "\n": "",
-		`["miss",0,512,3]` + "\n":              "it ended while a call was under way",
+		`["miss",0,512,3]` + "\n":              "it ended during a call",
 	} {
 		for _, last := range []string{"", `{"stats":{}}` + "\n"} {
 			list, err := readBytes([]byte(begins+entry+last), Options{})

@@ -220,7 +220,7 @@ func (b *books) handOut(e *recording.Entry) string {
 	}
 	if end > s.to {
 		if i+1 < len(b.memory) && b.memory[i+1].from == s.to {
-			return fmt.Sprintf("it ends behind its segment, which does at %#x", s.to)
+			return fmt.Sprintf("it ends after its segment, which ends at %#x", s.to)
 		}
 		return fmt.Sprintf("there is no memory at %#x", s.to)
 	}

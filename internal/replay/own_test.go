@@ -179,7 +179,7 @@ func TestBooksJoin(t *testing.T) {
 	require.Len(t, b.memory[0].blocks, 2)
 	require.Contains(t, enter(recording.Alloc, 119*granule, 2*granule), "is in use")
 	require.Empty(t, enter(recording.SegmentAlloc, 3001*granule, granule))
-	require.Contains(t, enter(recording.Alloc, 3000*granule, 2*granule), "it ends behind its segment, which does at 0x177200000")
+	require.Contains(t, enter(recording.Alloc, 3000*granule, 2*granule), "it ends after its segment, which ends at 0x177200000")
 }
 
 // TestOptionsFor: options are as exact as the recording with which they are compared, unless they

@@ -210,7 +210,8 @@ func (r *run) completions(step int, inside []recording.Entry, how reading) {
 }
 
 // completeInOrder completes the frees at a call's beginning. Deferred frees are taken up first:
-// those before the last other free are then complete, and the rest when their events are queried.
+// those before the first other free are complete by then, and later ones complete when their events
+// are queried.
 func (r *run) completeInOrder(list []recording.Entry) {
 	asked := false
 	for _, e := range list {
