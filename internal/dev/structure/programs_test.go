@@ -164,7 +164,7 @@ func TestLinesBesidePyTorch(t *testing.T) {
 		counts [2]int
 		most   float64 // of ours for one of PyTorch's; 0: it is told, and that is all
 	}{
-		{"exclusive or, but imports and the package clause", [2]int{len(code(xor[0])) - imports(xor[0]), len(code(xor[1])) - imports(xor[1])}, 1.5},
+		{"exclusive or, without imports and the package clause", [2]int{len(code(xor[0])) - imports(xor[0]), len(code(xor[1])) - imports(xor[1])}, 1.5},
 		{"exclusive or, every line", [2]int{len(code(xor[0])), len(code(xor[1]))}, 0},
 		{"digits, the loop to the end of the program", [2]int{loop(digits[0]), loop(digits[1])}, 1.5},
 	} {
