@@ -14,7 +14,7 @@ type (
 	SGDShared struct{ Keep, Decay, Sign, Nesterov float64 } // Keep is 1 - dampening; Nesterov is 0 or 1
 	SGDOwn    struct{ Rate, Momentum, First float64 }       // First is not 0 if the momentum holds nothing yet
 
-	AdamShared struct{ Beta2, C2, Eps, Decay, Sign float64 }  // C2 is 1 - Beta2
+	AdamShared struct{ Beta2, C2, Eps, Decay, Sign float64 } // C2 is 1 - Beta2
 	// AdamOwn has rate/(1-beta1^t), sqrt(1-beta2^t), AdamW's factor of the parameter, and 1 - beta1.
 	AdamOwn struct{ Size, Correction, Shrink, C1 float64 }
 
