@@ -14,13 +14,13 @@ import (
 )
 
 // DetectAnomaly makes the tape fail, with an [AnomalyError], at the first operation whose result,
-// or gradient, has a NaN or an infinity (torch.autograd.set_detect_anomaly). Call it first on a
-// tape, before each step; it ends with Close and Reset.
+// or gradient, has a NaN or an infinity (torch.autograd.set_detect_anomaly). Call it in each step,
+// before the tape's first operation; Close and Reset end it.
 //
-// It waits for the device at each operation, and is for the search of a fault. Without the call
-// nothing is checked and nothing costs. A capture is refused: call the step outside of it.
-// Infinities that come from an Input, such as those of a mask, or from MaskedFill are not an
-// anomaly in the forward pass, until they become a NaN.
+// It waits for the device at each operation, so use it only to find a fault. A tape without it
+// checks nothing, at no cost. In a capture it is an error. Infinities that come from an Input, such
+// as those of a mask, or from MaskedFill are not an anomaly in the forward pass, until they become
+// a NaN.
 func DetectAnomaly(t *Tape) {
 	if t.none() {
 		return
@@ -37,18 +37,18 @@ func DetectAnomaly(t *Tape) {
 // infinity.
 type AnomalyError struct {
 	Op       string // the operation
-	Backward bool   // its backward step made the tensor, else its forward pass
-	Tensor   string // what it is, such as "the result"
+	Backward bool   // true: of its backward step; false: of its forward pass
+	Tensor   string // which one, such as "the result"
 	Dtype    tensor.Dtype
 	Shape    tensor.Shape
 
 	Elements, NaNs, Infs int
 
-	Module string // the path in the model, as profiles have it; "": none
-	Line   string // of the program that called the operation
+	Module string // the path in the model, as in profiles, or ""
+	Line   string // source line that called the operation
 }
 
-// Error is one line without the operation and the pass, which the tape's error names.
+// Error returns one line, without the operation and the pass, because the tape's error names them.
 func (e *AnomalyError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %v %v, has %d NaNs and %d infinities in %d elements", e.Tensor, e.Dtype, e.Shape, e.NaNs, e.Infs, e.Elements)
@@ -65,14 +65,14 @@ func (e *AnomalyError) Error() string {
 type anomaly struct {
 	NoHooks
 	reads    []*Variable    // of the operation that runs
-	lines    map[int]string // of the program, by the number of an operation's result
-	infinite map[int]bool   // results that have infinities of an Input, by their number
+	lines    map[int]string // source lines, by the number of the operation's result
+	infinite map[int]bool   // results with infinities of an Input, by their number
 
 	given []*Variable  // the inputs of the backward step that runs
 	step  AnomalyError // of that step
 }
 
-// Read notes the operands.
+// Read records the operands.
 func (a *anomaly) Read(_ *Tape, _ string, vs []*Variable) error {
 	a.reads = append(a.reads[:0], vs...)
 	return nil
@@ -87,8 +87,8 @@ func (a *anomaly) Needed(*Variable) {}
 // Unread reports that each result is read.
 func (a *anomaly) Unread(*Tape) (tensor.Dtype, tensor.Shape, bool) { return 0, nil, false }
 
-// Made checks the result of an operation. One that runs again has been checked, and may not have
-// been computed.
+// Made checks the result of an operation. When an operation runs again, its result was checked
+// before and may be uncomputed now.
 func (a *anomaly) Made(t *Tape, op string, v *Variable, _ bool) error {
 	defer func() { a.reads = a.reads[:0] }() // operations without operands do not call Read
 	if !v.made || t.recomputing {
@@ -129,7 +129,7 @@ func (a *anomaly) Made(t *Tape, op string, v *Variable, _ bool) error {
 	return &e
 }
 
-// Saved notes the line of an operation.
+// Saved records the line of an operation.
 func (a *anomaly) Saved(_ *Tape, n *Node) { a.lines[n.out.number] = line() }
 
 // Begin checks the gradients that earlier passes have left.
@@ -141,7 +141,7 @@ func (a *anomaly) Begin(t *Tape) error {
 	return a.check(t, "that it had before, ")
 }
 
-// Load checks what the step before has given.
+// Load checks the gradients of the previous step.
 func (a *anomaly) Load(t *Tape, n *Node, _ int) error {
 	if err := a.check(t, ""); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (a *anomaly) Final(t *Tape, v *Variable) error {
 	return a.checked(t, v, "")
 }
 
-// End checks what the last step has given.
+// End checks the gradients of the last step.
 func (a *anomaly) End(t *Tape, err error) error {
 	if err == nil {
 		err = a.check(t, "")
@@ -176,7 +176,7 @@ func (a *anomaly) check(t *Tape, when string) error {
 	return nil
 }
 
-// checked is an error of the step that has run, not of the one that comes next.
+// checked checks v's gradient. The error names the step that has run, not the next one.
 func (a *anomaly) checked(t *Tape, v *Variable, when string) error {
 	if v == nil || v.grad == nil {
 		return nil
@@ -196,8 +196,8 @@ func (a *anomaly) checked(t *Tape, v *Variable, when string) error {
 	return t.err
 }
 
-// count waits for x and counts what is not finite. The greatest magnitude, which is finite only if
-// all elements are, takes no memory of x's size.
+// count waits for x and counts its NaNs and infinities. It first computes the greatest magnitude,
+// which is finite only if all elements are, because that takes no memory of x's size.
 func (e *AnomalyError) count(ctx context.Context, x *tensor.Tensor) (bad bool, err error) {
 	if x.Released() || !x.Dtype().Float() || x.Elements() == 0 || x.Offloaded() {
 		return false, nil
@@ -227,7 +227,7 @@ func (e *AnomalyError) count(ctx context.Context, x *tensor.Tensor) (bad bool, e
 	return true, errors.Join(err, wide.ReleaseContext(ctx))
 }
 
-// line is that of the program that calls the tape.
+// line returns the source line of the program that calls the tape.
 func line() string {
 	var pcs [64]uintptr
 	f := callframe.Line(pcs[:runtime.Callers(2, pcs[:])])

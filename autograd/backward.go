@@ -8,12 +8,13 @@ import (
 )
 
 // Backward ends the program's hold on each value except kept ones. A node's hold lasts until its
-// step has run or is done with the value early. The end of the last hold frees the value. Gradients
-// have one owner each, which passes from step to step, so that an exclusive gradient can be
-// overwritten in place. A shared one is copied before it is written. The tape belongs to one
-// goroutine, so that counts need no lock.
+// step has run or calls Done for the value. The end of the last hold frees the value. Each gradient
+// has one owner at a time, from step to step, so that an exclusive gradient can be overwritten in
+// place. A shared one is copied before it is written. The counts need no lock, because a tape
+// belongs to one goroutine.
 
-// fresh is an error if the value was overwritten since it was saved: the gradient would be that of another one.
+// fresh returns an error if the value was overwritten since it was saved, because the gradient
+// would be wrong.
 func (s saved) fresh() error {
 	now := s.value.Version()
 	if now == s.version {
@@ -27,7 +28,7 @@ func (s saved) fresh() error {
 		ErrStale, what, s.value.Dtype(), s.value.Shape(), now, s.version, advice)
 }
 
-// fresh is an error if a value that the backward step reads was overwritten.
+// fresh returns an error if a value that the backward step reads was overwritten.
 func (n *Node) fresh() error {
 	for _, s := range n.saved {
 		if err := s.fresh(); err != nil {
@@ -37,7 +38,7 @@ func (n *Node) fresh() error {
 	return nil
 }
 
-// abandon lets go of what the backward step would have read.
+// abandon ends the node's holds and its call.
 func (n *Node) abandon() {
 	for _, s := range n.saved {
 		s.drop()
@@ -49,7 +50,7 @@ func (n *Node) abandon() {
 	}
 }
 
-// done ends the node's use of a value, if it is saved.
+// done ends the node's hold on v, if it has one.
 func (n *Node) done(v *Variable) {
 	if i := slices.IndexFunc(n.saved, func(s saved) bool { return s.Variable == v }); i >= 0 {
 		n.saved = slices.Delete(n.saved, i, i+1)
@@ -57,17 +58,17 @@ func (n *Node) done(v *Variable) {
 	}
 }
 
-// Backward computes the gradients of loss, which has one element, with respect to every parameter and leaf
-// that it was computed from, and spends the tape. It frees each intermediate value and gradient after its
-// last use.
+// Backward computes the gradients of loss, which has one element, with respect to every parameter
+// and leaf that it was computed from. The tape takes no operations afterwards. Backward frees each
+// intermediate value and gradient after its last use.
 //
-// The gradients of parameters are added to those that the parameters have (zero_grad sets them to none). The
-// loss is returned as a tensor of the tape's: read it before Close, or not at all, as a read waits for the
-// device.
+// The gradients of parameters are added to those that the parameters already have; ZeroGrad frees
+// these. Backward returns the loss as a tensor that the tape owns. Read it before Close. Reading it
+// waits for the device.
 //
-// A value that the gradients need and that was overwritten since the forward pass, such as a parameter by an
-// optimiser's step, is an error that wraps [ErrStale]. After an error the parameters have the gradients that they
-// had before; those that had one may have been added to.
+// A value that the gradients need and that was overwritten since the forward pass, such as a
+// parameter by an optimiser's step, is an error that wraps [ErrStale]. After an error the
+// parameters keep the gradients that they had before, but Backward may have added to these.
 func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 	if !t.begin("Backward", loss) {
 		t.hookEnd()
@@ -146,7 +147,7 @@ func (t *Tape) assignGrads() {
 	}
 }
 
-// seed is the gradient of the loss: 1, or any tensor where the step does not read it.
+// seed returns the gradient of the loss: 1, or any tensor if the step does not read it.
 func (t *Tape) seed(loss *Variable) (*tensor.Tensor, error) {
 	i := len(t.nodes) - 1
 	for i >= 0 && t.nodes[i].out != loss {
@@ -161,8 +162,8 @@ func (t *Tape) seed(loss *Variable) (*tensor.Tensor, error) {
 	return t.rt.Full(t.ctx, 1, loss.value.Dtype(), tensor.AppendShape(shape[:0], loss.value)...)
 }
 
-// steps runs the backward steps of the nodes, the last one first. What a step records, as that of a
-// checkpoint does, is stepped next.
+// steps runs the backward steps of the nodes, the last one first. Nodes that a step records, as the
+// step of a remat.Checkpoint does, are next.
 func (t *Tape) steps() {
 	n := &t.current
 	defer func() { *n = Node{} }()
@@ -190,8 +191,8 @@ func (t *Tape) steps() {
 	}
 }
 
-// Give adds g to the gradient of v, a variable that [Tape.Rerun] has returned, and takes g over. A
-// backward step calls it.
+// Give adds g to the gradient of v, a variable that [Tape.Rerun] has returned, and takes ownership
+// of g. A backward step calls it.
 func (t *Tape) Give(v *Variable, g *tensor.Tensor) error {
 	if t.none() || !t.running || v == nil || v.tape != t || g == nil {
 		return fmt.Errorf("%w: Give: want a variable of this tape and its gradient, in a backward step", ErrInvalid)
@@ -200,8 +201,7 @@ func (t *Tape) Give(v *Variable, g *tensor.Tensor) error {
 	return t.err
 }
 
-// give hands the gradient g to v and takes it over. A second gradient of the same variable is added, in
-// place if nobody else sees the memory.
+// give adds g to the gradient of v, in place if the memory is exclusive, and takes ownership of g.
 func (t *Tape) give(op string, v *Variable, g *tensor.Tensor, err error) {
 	t.add(op, v, g, err)
 	if v.param != nil && t.err == nil {
@@ -246,9 +246,9 @@ func (t *Tape) add(op string, v *Variable, g *tensor.Tensor, err error) {
 	}
 }
 
-// AssignGrad makes the gradient of v, a parameter's variable, the parameter's, in memory of its own.
-// Backward does that at its end. A hook may do it earlier, in or after Final of v. wide makes it
-// float32 if it has 16 bits.
+// AssignGrad assigns the gradient of v, a parameter's variable, to the parameter, in memory that no
+// other tensor shares. Backward does that at its end. A hook may do it earlier, in or after Final
+// of v. If wide is true, a gradient of 16 bits is upcast to float32.
 func (t *Tape) AssignGrad(v *Variable, wide bool) error {
 	if t.none() || v == nil || v.param == nil || v.tape != t {
 		return fmt.Errorf("%w: AssignGrad: want a parameter's variable of this tape", ErrInvalid)
@@ -259,7 +259,7 @@ func (t *Tape) AssignGrad(v *Variable, wide bool) error {
 	return t.assign(v)
 }
 
-// ownGrad gives v's gradient memory of its own, unless it is the parameter's already.
+// ownGrad copies v's gradient if it shares memory, unless it is already the parameter's.
 func (t *Tape) ownGrad(v *Variable, wide bool) error {
 	g := v.grad
 	if t.err != nil || g == nil || g == v.param.grad {
@@ -283,7 +283,7 @@ func (t *Tape) ownGrad(v *Variable, wide bool) error {
 	return t.err
 }
 
-// assign makes v's gradient, which has memory of its own, the parameter's.
+// assign makes v's gradient, which shares no memory, the parameter's.
 func (t *Tape) assign(v *Variable) error {
 	p, g := v.param, v.grad
 	v.grad = nil
@@ -305,8 +305,8 @@ func (t *Tape) assign(v *Variable) error {
 // counts for all parameters that its function reads. When the function has run again, the nodes
 // that it recorded count instead.
 
-// use counts an operation for those of its inputs that are trained, and returns where they are
-// listed.
+// use counts an operation for each of its trained inputs, and returns their span in the slab's
+// list.
 func (t *Tape) use(inputs []*Variable) span {
 	from := int32(len(t.slab.uses))
 	for _, v := range inputs {
@@ -318,7 +318,7 @@ func (t *Tape) use(inputs []*Variable) span {
 	return span{from, int32(len(t.slab.uses))}
 }
 
-// usesOf returns the trained inputs of n; those that have been given a gradient are nil.
+// usesOf returns the trained inputs of n; an input that has got its gradient is nil.
 func (t *Tape) usesOf(n *Node) []*Variable {
 	if n.uses.to > int32(len(t.slab.uses)) { // the tape was closed by the step
 		return nil

@@ -19,7 +19,7 @@ type Hooks interface {
 	Read(t *Tape, op string, vs []*Variable) error
 	// Saved is called after the tape has recorded n.
 	Saved(t *Tape, n *Node)
-	// LetGo is called after a tensor of the memory m lost a holder, or was released: then x is nil.
+	// LetGo is called after a tensor of the memory m lost a holder. x is nil if it was released.
 	LetGo(t *Tape, x *tensor.Tensor, m tensor.Memory)
 	// Begin is called before the first backward step.
 	Begin(t *Tape) error
@@ -29,8 +29,8 @@ type Hooks interface {
 	// Final is called when the gradient of the parameter v is complete. The current step may still
 	// read the parameter; from the next Load or End on no step does.
 	Final(t *Tape, v *Variable) error
-	// End is called after the last backward step, or with Backward's error, which an error that wraps
-	// it replaces. It may be called twice.
+	// End is called after the last backward step, or with Backward's error. If End returns an error
+	// that wraps err, it replaces err. End may be called twice.
 	End(t *Tape, err error) error
 	// Leave is called when the tape no longer reads parameters: after Backward, and by Close and
 	// Reset.
@@ -121,8 +121,7 @@ func Hooked[H Hooks](t *Tape) (h H, ok bool) {
 	return h, false
 }
 
-// hookRead copies vs, which would be an object of the Go heap in each operation if a hook could
-// keep it.
+// hookRead copies vs, because otherwise vs would escape to the Go heap in each operation.
 func (t *Tape) hookRead(op string, vs []*Variable) bool {
 	t.reads = append(t.reads[:0], vs...)
 	for _, h := range t.hooks {
@@ -195,7 +194,6 @@ func (t *Tape) hookLeave() {
 	}
 }
 
-// bring calls Bring of the recorders.
 func (t *Tape) bring(x *tensor.Tensor) {
 	for _, r := range t.recorders {
 		r.Bring(t, x)

@@ -13,18 +13,18 @@ import (
 )
 
 // Profiles show memory by the module that made it (memcache.Label). A tape is in one module at a
-// time, whose context its allocations have; a recorded operation remembers its module, and its
-// backward step runs there. Names come from three places: Tape.Module, the numbers of a Sequential,
-// and the names of a layer's parameters, which an optimiser has set. So a model of structs has
-// PyTorch's names without a word in its Forward.
+// time, and allocates with that module's context. A node keeps its module, and its backward step
+// runs in it. Names come from three sources: Tape.Module, the numbers of a Sequential, and the
+// names of a layer's parameters, which an optimiser has set. So a model of structs has PyTorch's
+// names without any code for them in its Forward.
 
-// at says where in a model a tape is.
+// at is a tape's position in a model.
 type at struct {
-	module string // inside of the module that the tape's context names
-	layer  string // the path of the innermost layer around with a name, or of Tape.Module
+	module string // relative to the module of the tape's context
+	layer  string // the path of the innermost enclosing layer with a name, or of Tape.Module
 }
 
-// modulePlace is a module that a tape has been in.
+// modulePlace is a module that a tape has entered.
 type modulePlace struct {
 	at
 	of *places // nil: a closed tape's
@@ -32,14 +32,14 @@ type modulePlace struct {
 	contexts [2]context.Context
 }
 
-// places are the modules that a tape has been in. They are kept for another tape, as its slab is.
+// places holds the modules that a tape has entered. Another tape reuses it, like a slab.
 type places struct {
 	modules map[at]*modulePlace
-	all     []*modulePlace       // of modules, and for those to come
-	paths   map[[3]string]string // of names.Part, by its arguments; of earlier tapes, too
+	all     []*modulePlace       // those of modules first, then free ones
+	paths   map[[3]string]string // results of names.Part, by its arguments; also of earlier tapes
 }
 
-// mostPaths is how many paths are kept for another tape.
+// mostPaths limits the paths that are kept for another tape.
 const mostPaths = 4096
 
 var allPlaces = sync.Pool{New: func() any { return &places{modules: make(map[at]*modulePlace), paths: make(map[[3]string]string)} }}
@@ -64,7 +64,7 @@ func (p *places) recycle() {
 	}
 }
 
-// place is where a tape is in a module that it has not been in before.
+// place adds a module that the tape enters for the first time.
 func (p *places) place(at at) *modulePlace {
 	if n := len(p.modules); n == len(p.all) {
 		p.all = append(p.all, new(modulePlace))
@@ -75,7 +75,7 @@ func (p *places) place(at at) *modulePlace {
 	return m
 }
 
-// joined is names.Part, which makes each name once.
+// joined is names.Part, but makes each name only once.
 func (p *places) joined(outer, part, layer string) string {
 	if layer == "" && (outer == "" || part == "") {
 		return outer + part
@@ -91,9 +91,9 @@ func (p *places) joined(outer, part, layer string) string {
 	return path
 }
 
-// Module calls f, and what is allocated meanwhile, and in the backward pass of what f records,
-// belongs in profiles to a part, by its name, of the module that the tape is in
-// ([memcache.WithModule]). Modules nest; "" is no part of its own. The result is f's.
+// Module calls f in a part of the tape's current module, and returns f's result. In profiles the
+// allocations of f, and those of the backward steps of the operations in f, belong to that part
+// ([memcache.WithModule]). Modules nest. With the name "" f stays in the current module.
 //
 //	y := tape.Module("attention", func() *autograd.Variable { return b.attend(tape, x) })
 func (t *Tape) Module(name string, f func() *Variable) *Variable {
@@ -112,12 +112,12 @@ func (t *Tape) Module(name string, f func() *Variable) *Variable {
 	return f()
 }
 
-// part is a part of where the tape is.
+// part returns the position of a part of the tape's current module.
 func (t *Tape) part(name, layer string) at {
 	return at{t.joined(t.module.module, name, layer), t.module.layer}
 }
 
-// enterModule makes the tape be in a module, and returns the one it was in.
+// enterModule moves the tape to a module, and returns the previous one.
 func (t *Tape) enterModule(to at) (before *modulePlace) {
 	before = t.module
 	if to != before.at && t.state != "closed" {
@@ -130,8 +130,8 @@ func (t *Tape) enterModule(to at) (before *modulePlace) {
 	return before
 }
 
-// setModule makes the tape be in a module that it has been in before. A tape that was closed
-// meanwhile, which has given its places to another one, stays where it is.
+// setModule moves the tape to a module that it has entered before. A tape that was closed since
+// then does not move, because another tape may own its modules.
 func (t *Tape) setModule(m *modulePlace) {
 	if t.none() || m.of != t.places {
 		return
@@ -148,13 +148,13 @@ type Entered struct {
 	scoped bool
 }
 
-// Enter begins a layer, as [Tape.Layer] does, but frees nothing: it is for layers of several results.
-// The module is the one in which the parameter p is called local.
+// Enter begins a layer, as [Tape.Layer] does, but frees nothing. It is for layers with several
+// results. The layer's module is the one in which the parameter p has the name local.
 //
-// A layer whose parameters have no names yet, or names from elsewhere in the model, as tied weights
-// have, is in the tape's module. Elsewhere is what is outside of the innermost layer around that has
-// a name, and what has another local name. Where there is no such layer, a layer with nothing but
-// weights of another one, which calls them the same, can't be told from that one.
+// The tape stays in its current module if p has no name yet, or a name from elsewhere in the model,
+// as tied weights have. A name is from elsewhere if it lies outside of the innermost enclosing
+// layer that has a name, or if its local name differs. Without such an enclosing layer, a layer
+// that has only weights of another one, under the same local names, is taken for that layer.
 func (t *Tape) Enter(p *Parameter, local string) Entered {
 	var e Entered
 	if path, ok := p.Module(local); ok && !t.none() && names.Inside(path, t.module.layer) {
@@ -168,10 +168,10 @@ func (t *Tape) Enter(p *Parameter, local string) Entered {
 	return e
 }
 
-// EnterLayer is Enter for a layer that holds others or reads its arguments as an operation does, so
-// that [Variable.Once] of them counts. The path is that in the model, as the names of parameters
-// have it; "" is the whole model, and leaves a tape in its module that is in one. The type may be
-// "". See [Parameter.PathOf].
+// EnterLayer is Enter for a layer that holds other layers, or that reads its arguments as an
+// operation does: it opens no scope, so that [Variable.Once] of the arguments counts. path is the
+// layer's path in the model, as in the names of parameters. "" is the whole model; a tape that is
+// already in a module stays there. layer is the type, or "". See [Parameter.PathOf].
 func (t *Tape) EnterLayer(path, layer string) Entered {
 	e := Entered{tape: t}
 	if t.none() {
@@ -199,8 +199,8 @@ func (e Entered) EnterPart(name, layer string) Entered {
 	return part
 }
 
-// Around returns the path of the innermost layer with a name, or of the [Tape.Module], that the tape
-// was in before; "" is the whole model.
+// Around returns the path of the innermost layer with a name, or of the [Tape.Module], that the
+// tape was in before Enter; "" is the whole model.
 func (e Entered) Around() string {
 	if e.tape.none() {
 		return ""
@@ -208,7 +208,7 @@ func (e Entered) Around() string {
 	return e.module.layer
 }
 
-// Leave makes the tape be where it was.
+// Leave returns the tape to the module and the scope that it was in before Enter.
 func (e Entered) Leave() {
 	switch {
 	case e.tape.none():
@@ -219,8 +219,9 @@ func (e Entered) Leave() {
 	e.tape.setModule(e.module)
 }
 
-// PathOf returns the path of a layer, by the pointer of its [Holder], if it holds the parameter by the
-// parameter's name. held reports whether the parameter knows which layers do.
+// PathOf returns the path of a layer, given as the pointer in its [Holder]. ok reports whether that
+// layer holds the parameter, by the parameter's name. held reports whether the parameter's holders
+// are known.
 func (p *Parameter) PathOf(layer any) (path string, held, ok bool) {
 	if p == nil {
 		return "", false, false
@@ -234,8 +235,9 @@ func (p *Parameter) PathOf(layer any) (path string, held, ok bool) {
 	return path, p.holder != nil, ok
 }
 
-// Module returns the path of the layer that calls the parameter local, or of the chain in which that
-// layer stands at these places, if the parameter's name says so.
+// Module returns the path of the layer in which the parameter's name is local. With places it
+// returns the path of the chain that has this layer at these indices. ok is false if the
+// parameter's name does not match.
 func (p *Parameter) Module(local string, places ...int) (path string, ok bool) {
 	if p == nil {
 		return "", false
@@ -252,7 +254,7 @@ func (p *Parameter) Module(local string, places ...int) (path string, ok bool) {
 	return strings.CutSuffix(path, ".")
 }
 
-// moduleContext is the context of what is allocated now.
+// moduleContext returns the context for allocations in the current module and pass.
 func (t *Tape) moduleContext() context.Context {
 	pass, category := 0, memcache.CategoryActivation
 	if t.inBackward {
@@ -270,16 +272,18 @@ func (t *Tape) moduleContext() context.Context {
 	return *ctx
 }
 
-// Layer runs f as the Forward of a nn.Layer, and returns f's result. The caller keeps the values that
-// exist: no operation in f frees or overwrites them. At the end of f, Layer frees all values that f
-// has made, except the result, as [Tape.Frame] does. In profiles f runs in the layer's module. Its
-// name is that of p, a parameter of the layer, without the local name, such as "weight" (see
-// nn.NameModules). If p is nil or has no name, f runs in the tape's module. After an error of the
-// tape f is not called. A call makes no Go objects. See [Tape.Enter] for several results.
+// Layer runs f as the Forward of a nn.Layer, and returns f's result. The caller keeps the values
+// that exist: no operation in f frees or overwrites them. At the end of f, Layer frees all values
+// that f has made, except the result, as [Tape.Frame] does. In profiles f runs in the layer's
+// module. The module's name is that of p, a parameter of the layer, without the local name, such as
+// "weight" (see nn.NameModules). If p is nil or has no name, f runs in the tape's module. After an
+// error of the tape f is not called. A call makes no Go objects. See [Tape.Enter] for several
+// results.
 //
 //	func (l *Gated) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 //		return t.Layer(l.Weight, "weight", func() *autograd.Variable {
-//			return t.Mul(t.Linear(x, t.Param(l.Weight), nil), t.Sigmoid(t.Linear(x, t.Param(l.Gate), nil)))
+//			gate := t.Sigmoid(t.Linear(x, t.Param(l.Gate), nil))
+//			return t.Mul(t.Linear(x, t.Param(l.Weight), nil), gate)
 //		})
 //	}
 func (t *Tape) Layer(p *Parameter, local string, f func() *Variable) *Variable {

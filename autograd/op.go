@@ -44,7 +44,7 @@ type Pure interface {
 //		return opScale.Apply(t, scale{by}, x)
 //	}
 //
-// Errors have the operation's name, and profiles have it as a part of the current module (see
+// Errors contain the operation's name, and profiles show it as a part of the current module (see
 // [Tape.Module]). Records are pooled: on a tape that is reset, a use allocates no Go objects in
 // steady state. A composition of operations needs no Op: see [Tape.Frame]. [Tape.Func] is shorter
 // for an operation that is used in one place.
@@ -58,13 +58,13 @@ type Op[R any, P interface {
 
 // kind describes all uses of an operation.
 type kind struct {
-	number   int  // counts the kinds of the process, from 1 on
+	number   int  // unique in the process, from 1 on
 	pure     bool // the step is Pure
 	view     bool // Forward always runs, because the result takes no memory
 	constant bool // the result has no gradient
 	fresh    bool // records are not pooled, because the caller may hold the Call
 	named    bool // a use enters a module of the operation's name
-	borrows  bool // on a tape of NoGrad what it reads stays, until the program releases it
+	borrows  bool // on a tape of NoGrad it does not free its inputs
 }
 
 var kindsMade atomic.Int64
@@ -140,7 +140,8 @@ func (o *Op[R, P]) record(t *Tape, r *R) *Call {
 	return &u.Call
 }
 
-// operate runs Forward, makes the result's variable, and records a node if an input needs a gradient.
+// operate runs Forward, makes the result's variable, and records a node if an input needs a
+// gradient.
 func (t *Tape) operate(name string, c *Call, inputs []*Variable) *Variable {
 	c.begin(t, name, inputs)
 	y, err := c.forward()
@@ -201,11 +202,11 @@ type Call struct {
 	saved  []*tensor.Tensor // by Save
 	own    []*tensor.Tensor // saved tensors that the call owns
 
-	room struct { // capacity for few of each, so that a call is one Go object
+	room struct { // capacity for short lists, so that a call is one Go object
 		inputs [4]*Variable
 		saved  [6]*tensor.Tensor
 		own    [2]*tensor.Tensor
-		dims   [8]int // of dims
+		dims   [8]int // for dims
 		grads  [1]*tensor.Tensor
 	}
 }
@@ -323,8 +324,8 @@ func (c *Call) GiveReplacing(i int, g, d *tensor.Tensor, err error) error {
 	return c.Give(i, d, err)
 }
 
-// onto takes the present gradient of input i. The caller adds to it in place and gives it again. It
-// is nil if there is none, or if it can't be changed in place.
+// onto takes the current gradient of input i. The caller adds to it in place and gives it again.
+// onto returns nil if there is no gradient, or if it can't be changed in place.
 func (c *Call) onto(i int) *tensor.Tensor {
 	v := c.inputs[i]
 	g := v.grad

@@ -6,10 +6,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// AddLayerNorm returns x + y and [Tape.LayerNorm] of it, which is what stands between the halves of
-// a transformer's blocks: on a GPU one launch where x and y have one shape. Values and gradients
-// are those of Add and LayerNorm, to the bit. The norm does not count as a reader of the sum, on
-// tapes of [NoGrad] and for [Variable.Once].
+// AddLayerNorm returns x + y and [Tape.LayerNorm] of the sum, as between the halves of a
+// transformer's block. On a GPU it is one launch if x and y have the same shape. Values and
+// gradients are bit-identical to those of Add and LayerNorm. The norm does not count as a reader of
+// the sum, on tapes of [NoGrad] and for [Variable.Once].
 func (t *Tape) AddLayerNorm(x, y, weight, bias *Variable, eps float64, shape ...int) (sum, norm *Variable) {
 	return t.addRows("AddLayerNorm", "LayerNorm", x, y, weight, bias, tensor.NormConfig{Shape: shape, Eps: eps})
 }
@@ -54,7 +54,6 @@ type added struct {
 
 var opAdded = newOp[added]("Add")
 
-// Forward returns the sum.
 func (a *added) Forward(*Call) (sum *tensor.Tensor, err error) {
 	sum, err = a.sum, a.err
 	*a = added{}

@@ -9,33 +9,33 @@ import (
 
 // AttentionConfig configures an attention. Its zero value is PyTorch's default.
 type AttentionConfig struct {
-	// Causal hides from query i the keys after key i (is_causal). With Keys the last query sees the
-	// last of them, and each one before it a key less.
+	// Causal hides from query i the keys after key i (is_causal). With Keys the last query sees all
+	// Keys, and each query before it one key less.
 	Causal bool
-	// Mask broadcasts to (…, L, S): of the operands' dtype it is added to the scores and may have a
-	// gradient; of uint8 a key is seen where it is not 0 (attn_mask). Nil: all keys are seen. It
-	// does not go together with Causal.
+	// Mask broadcasts to (…, L, S) (attn_mask). A mask of the operands' dtype is added to the
+	// scores and may have a gradient. With a uint8 mask, queries see the keys where it is not 0.
+	// Nil: all keys are seen. Mask and Causal exclude each other.
 	Mask *Variable
 	// KeyPadding, uint8 (batch, S), hides from all queries of a row the keys where it is not 0
-	// (key_padding_mask of torch.nn.MultiheadAttention; the other way round than Mask). The batch
-	// is the queries' first dimension; queries (L, E) have padding (S). Beside Causal, or alone, it
-	// is one number for each key in memory; beside Mask both become one mask of their common shape.
+	// (key_padding_mask of torch.nn.MultiheadAttention; the opposite of Mask). The batch is the
+	// queries' first dimension; queries (L, E) have padding (S). Alone or with Causal it takes one
+	// number for each key in memory; with Mask both become one mask of their common shape.
 	KeyPadding *Variable
 	// Scale is the factor of the products of queries and keys; 0: 1/√E.
 	Scale float64
 	// Dropout is the share of the weights that is dropped on a tape that trains (dropout_p). Then
-	// the weights are stored: the backward pass holds them twice, dropped and not, 2 L S numbers
+	// the weights are stored. The backward pass holds them before and after dropout, 2 L S numbers
 	// for each head of a row, which an attention without dropout never stores.
 	Dropout float64
-	// Keys, if it is not 0, is how many of the keys and values are there: those after them are
-	// capacity, as of an nn.KVCache, and are not read. Operands have no gradients then.
+	// Keys, if it is not 0, is the number of keys and values in use. Those after them are capacity,
+	// as in an nn.KVCache, and are not read. The operands can't have gradients then.
 	Keys int
-	// GQA lets several heads of queries, dimension -3, share one of keys and values, of which there
-	// are fewer (enable_gqa).
+	// GQA lets several heads of queries, dimension -3, share one head of keys and values
+	// (enable_gqa).
 	GQA bool
 }
 
-// check is an error for what does not go together.
+// check returns an error for options that exclude each other or are out of range.
 func (cfg AttentionConfig) check() error {
 	switch {
 	case cfg.Causal && cfg.Mask != nil:
@@ -52,7 +52,7 @@ func (cfg AttentionConfig) plain() tensor.AttentionConfig {
 	return tensor.AttentionConfig{Causal: cfg.Causal, Scale: cfg.Scale, Keys: cfg.Keys}
 }
 
-// mask is the inputs with the mask behind them, if there is one.
+// mask appends the mask to the inputs, if there is one.
 func (cfg AttentionConfig) mask(inputs ...*Variable) []*Variable {
 	if cfg.Mask != nil {
 		inputs = append(inputs, cfg.Mask)
@@ -63,8 +63,7 @@ func (cfg AttentionConfig) mask(inputs ...*Variable) []*Variable {
 // drops reports whether weights are dropped on t.
 func (cfg AttentionConfig) drops(t *Tape) bool { return cfg.Dropout > 0 && t.Training() }
 
-// direct reports whether the runtime's attention computes it as it is, with the mask, if there is
-// one.
+// direct reports whether the runtime's attention needs neither stored weights nor another mask.
 func (cfg AttentionConfig) direct(t *Tape) bool {
 	return !cfg.drops(t) && cfg.KeyPadding == nil && cfg.check() == nil
 }
@@ -124,7 +123,7 @@ var opAttention = newOp[attention]("ScaledDotProductAttention")
 // Forward attends, without storing the scores.
 func (a *attention) Forward(c *Call) (*tensor.Tensor, error) {
 	if a.cfg.Keys > 0 && c.NeedsGrads() {
-		return nil, fmt.Errorf("%w: %d keys of a cache: operands have no gradients then", ErrInvalid, a.cfg.Keys)
+		return nil, fmt.Errorf("%w: %d keys of a cache: want operands without gradients", ErrInvalid, a.cfg.Keys)
 	}
 	q, k, v, mask := c.Input(0), c.Input(1), c.Input(2), c.Input(3)
 	y, sums, err := c.Runtime().ScaledDotProductAttention(c.Context(), q, k, v, mask, a.cfg)
@@ -148,8 +147,8 @@ func (a *attention) Backward(c *Call, g *tensor.Tensor) error {
 	return err
 }
 
-// grouped gives the operands a dimension more: groups of heads beside the one of keys and values
-// that they share.
+// grouped adds a dimension to the operands: groups of query heads, each beside the head of keys and
+// values that it shares.
 func (t *Tape) grouped(op string, q, k, v *Variable, cfg AttentionConfig) (*Variable, *Variable, *Variable, AttentionConfig) {
 	qs, ks, vs := q.Shape(), k.Shape(), v.Shape()
 	n := len(qs)
@@ -164,7 +163,7 @@ func (t *Tape) grouped(op string, q, k, v *Variable, cfg AttentionConfig) (*Vari
 	return t.splitHeads(q, heads), t.Unsqueeze(k, n-2), t.Unsqueeze(v, n-2), cfg
 }
 
-// splitHeads makes dimension -3 two, of so many heads and the rest; one of 1 becomes two of 1.
+// splitHeads splits dimension -3 into heads and the rest; a dimension of 1 becomes two of 1.
 func (t *Tape) splitHeads(x *Variable, heads int) *Variable {
 	shape := slices.Clone(x.Shape())
 	at := len(shape) - 3
@@ -177,9 +176,9 @@ func (t *Tape) splitHeads(x *Variable, heads int) *Variable {
 	return t.Reshape(x, slices.Insert(shape, at, heads)...)
 }
 
-// SelfAttention is the attention of sequences with themselves, in so many heads: qkv (rows, batch,
-// 3n), or (batch, rows, 3n) if the batch is first, has queries, keys and values beside each other,
-// as one dense layer computes them; nothing is copied to take them apart, unless weights are
+// SelfAttention returns the attention of sequences with themselves, in the given number of heads.
+// qkv (rows, batch, 3n), or (batch, rows, 3n) if batchFirst is true, has queries, keys and values
+// beside each other, as one dense layer computes them. They are copied apart only if weights are
 // dropped. The result is (…, n). A mask broadcasts to (batch, heads, rows, rows), and has no
 // gradient here.
 func (t *Tape) SelfAttention(qkv *Variable, heads int, batchFirst bool, cfg AttentionConfig) *Variable {
@@ -228,8 +227,7 @@ func (t *Tape) attendApart(op string, qkv *Variable, a selfAttention, cfg Attent
 	return t.Reshape(t.Permute(y, back...), shape[0], shape[1], shape[2]/3)
 }
 
-// selfAttention is one use of SelfAttention, of what is beside each other and, if there is one, a
-// mask.
+// selfAttention is one use of SelfAttention, of qkv and, if there is one, a mask.
 type selfAttention struct {
 	heads      int
 	batchFirst bool

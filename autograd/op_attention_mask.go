@@ -8,8 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// oneMask is a configuration whose Mask has the KeyPadding, too, and a Causal of fewer queries than
-// Keys. A Causal of as many stays beside it, which kernels do without a mask.
+// oneMask returns cfg with KeyPadding merged into Mask, and with Causal merged if there are fewer
+// queries than Keys. Otherwise Causal stays, because kernels need no mask for it.
 func (t *Tape) oneMask(op string, q *Variable, cfg AttentionConfig) AttentionConfig {
 	if rows := q.Rank() - 2; cfg.Keys > 0 && cfg.Causal && rows >= 0 {
 		if n := q.Shape()[rows]; n < cfg.Keys {
@@ -45,7 +45,7 @@ func (t *Tape) oneMask(op string, q *Variable, cfg AttentionConfig) AttentionCon
 	return cfg
 }
 
-// full is a constant of so many equal elements, or a scalar.
+// full returns a constant of equal elements; without a shape it is a scalar.
 func (t *Tape) full(value float64, dtype tensor.Dtype, shape ...int) *Variable {
 	x, err := t.rt.Full(t.ctx, value, dtype, shape...)
 	if err != nil {
@@ -56,7 +56,8 @@ func (t *Tape) full(value float64, dtype tensor.Dtype, shape ...int) *Variable {
 	return t.share("Full", x)
 }
 
-// causalMask hides from query i the keys after key i + offset: it is -Inf there, and 0 elsewhere.
+// causalMask returns a mask that is -Inf for query i at the keys after key i + offset, and 0
+// elsewhere.
 func (t *Tape) causalMask(queries, keys, offset int, dtype tensor.Dtype) *Variable {
 	return t.Triu(t.full(math.Inf(-1), dtype, queries, keys).Once(), offset+1)
 }

@@ -9,8 +9,9 @@ import (
 )
 
 // AttentionWeights returns softmax(q kᵀ scale + mask), (…, L, S), the weights of
-// [Tape.ScaledDotProductAttention], with dropout on a tape that trains; each query's add up to 1
-// before it, or are 0 if it sees no key. They are stored, unlike those of an attention.
+// [Tape.ScaledDotProductAttention], with dropout on a tape that trains. Before dropout the weights
+// of a query add up to 1, or are 0 if it sees no key. They are stored, unlike those of an
+// attention.
 func (t *Tape) AttentionWeights(q, k *Variable, cfg AttentionConfig) *Variable {
 	const op = "AttentionWeights"
 	if !cfg.begin(t, op, q, k) {
@@ -32,8 +33,8 @@ func (t *Tape) AttentionWeights(q, k *Variable, cfg AttentionConfig) *Variable {
 	})
 }
 
-// weigh computes the weights, inside of a frame, where one mask is left. Scores are scaled and
-// masked in place, so that one array of them lives beside the weights.
+// weigh computes the weights, inside of a frame, after oneMask. Scores are scaled and masked in
+// place, so that only one array of them lives beside the weights.
 func (t *Tape) weigh(q, k *Variable, cfg AttentionConfig) *Variable {
 	if q.Rank() < 2 || k.Rank() < 2 {
 		t.fail("AttentionWeights", fmt.Errorf("%w: queries %v, keys %v: want matrices (…, L, E), (…, S, E)", tensor.ErrShape, q.Shape(), k.Shape()))
@@ -59,7 +60,7 @@ func (t *Tape) weigh(q, k *Variable, cfg AttentionConfig) *Variable {
 	return t.Dropout(w.Once(), cfg.Dropout)
 }
 
-// firstKeys are the keys or values that are there.
+// firstKeys returns the keys or values in use.
 func (t *Tape) firstKeys(x *Variable, cfg AttentionConfig) *Variable {
 	switch n := x.Shape()[x.Rank()-2]; {
 	case cfg.Keys == 0:
@@ -71,13 +72,13 @@ func (t *Tape) firstKeys(x *Variable, cfg AttentionConfig) *Variable {
 	return t.Narrow(x, -2, 0, cfg.Keys)
 }
 
-// maskedSoftmax is the softmax of scores along the last dimension with a mask; where the mask hides
-// a whole row the result is 0, as of an attention that stores no weights.
+// maskedSoftmax is the softmax of scores along the last dimension with a mask. If the mask hides a
+// whole row, the row's result is 0, as in an attention that stores no weights.
 type maskedSoftmax struct{}
 
 var opMaskedSoftmax = newOp[maskedSoftmax]("AttentionWeights")
 
-// Forward computes the softmax, and writes 0 into hidden rows, which are NaN in it.
+// Forward computes the softmax, and writes 0 into hidden rows, where the softmax is NaN.
 func (maskedSoftmax) Forward(c *Call) (*tensor.Tensor, error) {
 	rt, ctx, mask := c.Runtime(), c.Context(), c.Input(1)
 	var x *tensor.Tensor
@@ -104,7 +105,7 @@ func (maskedSoftmax) Forward(c *Call) (*tensor.Tensor, error) {
 	return c.saving(y, err, y)
 }
 
-// softmaxOfSeen frees x.
+// softmaxOfSeen returns the softmax of x, with 0 in rows that are hidden, and frees x.
 func (c *Call) softmaxOfSeen(x *tensor.Tensor) (y *tensor.Tensor, err error) {
 	rt, ctx := c.Runtime(), c.Context()
 	defer func() { c.Free(x) }()

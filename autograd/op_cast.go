@@ -2,8 +2,8 @@ package autograd
 
 import "github.com/cistern-ml/cistern/tensor"
 
-// Cast returns x in another dtype, of floating point, to which it is rounded (torch.Tensor.to); x
-// itself if it has that dtype. The gradient is cast back.
+// Cast returns x rounded to another dtype of floating point (torch.Tensor.to), or x itself if it
+// has that dtype. The gradient is cast back.
 func (t *Tape) Cast(x *Variable, dtype tensor.Dtype) *Variable {
 	if !t.begin("Cast", x) {
 		return t.inert()
@@ -27,7 +27,6 @@ func (*cast) Backward(c *Call, g *tensor.Tensor) error {
 	return c.GiveReplacing(0, g, d, err)
 }
 
-// detaching is a share of the input.
 type detaching struct{}
 
 var opDetach = newOp[detaching]("Detach")
@@ -40,7 +39,8 @@ func (*detaching) Forward(c *Call) (*tensor.Tensor, error) {
 
 func (*detaching) Backward(*Call, *tensor.Tensor) error { return nil }
 
-// Detach returns x as a constant, in the same memory: no gradient goes through it (torch.Tensor.detach).
+// Detach returns x as a constant, in the same memory: no gradient goes through it
+// (torch.Tensor.detach).
 //
 //go:noinline // as Add
 func (t *Tape) Detach(x *Variable) *Variable {

@@ -7,7 +7,7 @@ import (
 )
 
 // Comparisons return a mask of uint8, 1 where the elements are in the relation and 0 elsewhere, for
-// [Tape.Where]. It is a constant. The operands have one dtype, whichever it is, and are broadcast
+// [Tape.Where]. It is a constant. The operands have the same dtype, of any kind, and are broadcast
 // after NumPy's rules.
 
 // Equal marks where a equals b (torch.eq).

@@ -48,7 +48,6 @@ var opConv = newOp[convolution]("Conv2d")
 // Saves saves each factor that the other one's gradient needs.
 func (*convolution) Saves(c *Call) { c.saveForOther() }
 
-// Forward convolves.
 func (v *convolution) Forward(c *Call) (*tensor.Tensor, error) {
 	return v.do(c.Runtime(), c.Context(), c.Input(0), c.Input(1), c.Input(2), v.cfg)
 }
@@ -83,7 +82,7 @@ func (v *convolution) Backward(c *Call, g *tensor.Tensor) error {
 	return nil
 }
 
-// convAxes appends the dimensions of a convolution's result but that of the channels.
+// convAxes appends the dimensions of a convolution's result, except that of the channels.
 func convAxes(axes []int, rank, dims int) []int {
 	for d := range rank {
 		if d != rank-dims-1 {

@@ -11,15 +11,15 @@ import (
 // or int64 (torch.nn.functional.cross_entropy). logits may have more dimensions (n, classes, d1,
 // …): then labels is (n, d1, …). Options are [tensor.ReduceSum], [tensor.ReduceNone],
 // [tensor.IgnoreIndex], [tensor.LabelSmoothing] and [tensor.Weight]. labels in the shape and dtype
-// of the logits are probabilities of the classes; those of bfloat16 logits may be float32, and the
-// logits are cast to it.
+// of the logits are probabilities of the classes. For bfloat16 logits they may be float32; the
+// logits are then upcast.
 //
-// The backward pass keeps the logits, computes their softmax again, and puts the gradient in their
-// memory if nobody else reads them; where the gradient comes with the loss
-// ([tensor.Gradients.CrossEntropyWithGrad]) it keeps that instead. Rows with the label -100, or
-// another one that IgnoreIndex names, don't count. Another label outside [0, classes) is an error
-// of the next read, which wraps [tensor.ErrLabel]; the gradients of its row are 0. labels and
-// weights are shared like an [Tape.Input].
+// The backward pass keeps the logits, computes their softmax again, and writes the gradient into
+// their memory if it is their last reader. If the gradient comes with the loss
+// ([tensor.Gradients.CrossEntropyWithGrad]), the backward pass keeps that instead. Rows with the
+// label -100, or with that of IgnoreIndex, don't count. Any other label outside [0, classes) makes
+// the next read fail with an error that wraps [tensor.ErrLabel]; the gradients of its row are 0.
+// labels and weights are shared like a [Tape.Input].
 func (t *Tape) CrossEntropy(logits *Variable, labels Target, options ...tensor.LossOption) *Variable {
 	if !t.begin("CrossEntropy", logits) {
 		return t.inert()
@@ -66,7 +66,6 @@ type knownEntropy struct {
 
 var opKnownEntropy = newOp[knownEntropy]("CrossEntropy")
 
-// Forward returns the loss.
 func (e *knownEntropy) Forward(c *Call) (*tensor.Tensor, error) {
 	if e.grad != nil {
 		c.Save(e.grad)
@@ -100,7 +99,6 @@ type crossEntropy struct {
 
 var opCrossEntropy = newOp[crossEntropy]("CrossEntropy")
 
-// Forward returns the loss.
 func (e *crossEntropy) Forward(c *Call) (*tensor.Tensor, error) {
 	for i := range c.Inputs() {
 		c.Save(c.Input(i))
@@ -133,7 +131,7 @@ func (e *crossEntropy) Backward(c *Call, g *tensor.Tensor) (err error) {
 }
 
 // softEntropy is the cross entropy of probabilities of the classes: -Σ p·log softmax, with weights
-// for each class, and over the number of rows for a mean.
+// for each class. A mean divides it by the number of rows.
 func (t *Tape) softEntropy(logits *Variable, p Target, c tensor.LossConfig) *Variable {
 	if err := c.Check("CrossEntropy", "IgnoreIndex", "LabelSmoothing", "Weight"); err != nil {
 		t.fail("CrossEntropy", err)

@@ -7,10 +7,10 @@ import (
 )
 
 // Dropout returns x with each element 0 with probability p, and the others over 1-p; see
-// [tensor.Elementwise.Dropout]. On a tape that does not train, as one of [NoGrad] and after
+// [tensor.Elementwise.Dropout]. On a tape that does not train, such as one of [NoGrad] or after
 // SetTraining(false), it returns x in the same memory, as torch.nn.functional.dropout(x, p,
-// training=self.training) does in a module, whose mode is the tape's here. To drop without
-// gradients call SetTraining(true).
+// training=self.training) does in a module in evaluation mode. To drop without gradients call
+// SetTraining(true).
 func (t *Tape) Dropout(x *Variable, p float64) *Variable {
 	if t != nil && t.training {
 		return opDropout.Apply(t, dropout{p: p, random: t.nextRandom()}, x)
@@ -27,7 +27,7 @@ func (t *Tape) Dropout2d(x *Variable, p float64) *Variable {
 	return t.undropped("Dropout2d", x, p)
 }
 
-// undropped is x in the same memory, for a tape that does not train.
+// undropped returns x in the same memory, for a tape that does not train.
 func (t *Tape) undropped(op string, x *Variable, p float64) *Variable {
 	if !t.begin(op, x) {
 		return t.inert()
@@ -94,7 +94,7 @@ func (d *dropout2d) Backward(c *Call, g *tensor.Tensor) error {
 	return c.GiveReplacing(0, g, y, err)
 }
 
-// mask is 0 or 1/(1-p) for each channel, of a shape that broadcasts to the input's.
+// mask returns 0 or 1/(1-p) for each channel, in a shape that broadcasts to the input's.
 func (d *dropout2d) mask(c *Call) (*tensor.Tensor, error) {
 	x := c.Input(0)
 	shape := c.dims(x)

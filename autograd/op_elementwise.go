@@ -181,7 +181,7 @@ func (m *mulScalar) Backward(c *Call, g *tensor.Tensor) error {
 	return c.Give(0, d, err)
 }
 
-// scaled multiplies a gradient by a number, in place if it can, and takes it over.
+// scaled multiplies a gradient by a number, in place if possible, and takes ownership of it.
 func (c *Call) scaled(g *tensor.Tensor, by float64) (*tensor.Tensor, error) {
 	if g.Exclusive() {
 		return g, c.Runtime().MulScalarInPlace(c.Context(), g, by)

@@ -29,7 +29,8 @@ func (t *Tape) SiLU(x *Variable) *Variable { return t.Apply(fn.SiLU, x) }
 // LogSigmoid returns the logarithm of the sigmoid of x (torch.nn.functional.logsigmoid).
 func (t *Tape) LogSigmoid(x *Variable) *Variable { return t.Apply(fn.LogSigmoid, x) }
 
-// ELU returns x where it is positive, and alpha * (exp(x) - 1) elsewhere (torch.nn.functional.elu; its alpha is 1).
+// ELU returns x where it is positive, and alpha * (exp(x) - 1) elsewhere (torch.nn.functional.elu;
+// its alpha is 1).
 func (t *Tape) ELU(x *Variable, alpha float64) *Variable {
 	return t.Apply(fn.ELU(alpha), x)
 }
@@ -95,9 +96,9 @@ func (t *Tape) Ceil(x *Variable) *Variable { return t.Apply(fn.Ceil, x) }
 // Round returns the whole number nearest to x, the even one of two (torch.round).
 func (t *Tape) Round(x *Variable) *Variable { return t.Apply(fn.Round, x) }
 
-// Log1p returns the logarithm of 1 + x, also where x is small beside 1 (torch.log1p).
+// Log1p returns the logarithm of 1 + x, accurate also for an x near 0 (torch.log1p).
 func (t *Tape) Log1p(x *Variable) *Variable { return t.Apply(fn.Log1p, x) }
 
-// Expm1 returns e to the power of x, less 1, also where x is small beside 1 (torch.expm1). The
+// Expm1 returns e to the power of x, less 1, accurate also for an x near 0 (torch.expm1). The
 // backward pass keeps the result.
 func (t *Tape) Expm1(x *Variable) *Variable { return t.Apply(fn.Expm1, x) }

@@ -2,8 +2,8 @@ package autograd
 
 import "github.com/cistern-ml/cistern/tensor"
 
-// IndexSelect returns the elements of x at the places of a dimension that index names, int32 or
-// int64; see [tensor.Layers.IndexSelect]. The index is a constant.
+// IndexSelect returns the elements of x at the positions in index, int32 or int64, along a
+// dimension; see [tensor.Layers.IndexSelect]. The index is a constant.
 //
 //go:noinline // as Add
 func (t *Tape) IndexSelect(x *Variable, axis int, index *Variable) *Variable {
@@ -56,13 +56,12 @@ type embedding struct{ cfg tensor.EmbeddingConfig }
 
 var opEmbedding = newOp[embedding]("Embedding")
 
-// Forward looks up.
 func (e *embedding) Forward(c *Call) (*tensor.Tensor, error) {
 	c.Save(c.Input(1))
 	return c.Runtime().Embedding(c.Context(), c.Input(1), c.Input(0), e.cfg)
 }
 
-// Backward adds to the gradient that there is, or makes one.
+// Backward adds to an existing gradient in place, or makes one.
 func (e *embedding) Backward(c *Call, g *tensor.Tensor) error {
 	rt, ctx := c.Runtime(), c.Context()
 	if sum := c.onto(0); sum != nil {

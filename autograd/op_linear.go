@@ -29,10 +29,10 @@ func (t *Tape) LinearReLU(x, w, b *Variable) *Variable {
 	return y
 }
 
-// linear is a dense layer of x, w and, if there is one, a bias. With a ReLU behind it there is one.
+// linear is a dense layer of x, w and an optional bias. If relu is true, there is a bias.
 //
-// The next layer's product may mask the gradient of a LinearReLU's argument on its way out. reluOf
-// of the variable between them allows that, and masked notes that it has happened.
+// The backward product of the next layer may also apply the mask of a LinearReLU to the gradient.
+// reluOf of the variable between the layers allows that, and masked records that it has happened.
 type linear struct{ relu bool }
 
 var opLinear = newOp[linear]("Linear")
@@ -85,7 +85,7 @@ func (l *linear) Backward(c *Call, g *tensor.Tensor) (err error) {
 	return nil
 }
 
-// mask returns the gradient of ReLU's argument, in place of g if possible, and gives the bias its
+// mask returns the gradient of ReLU's argument, in g's memory if possible, and gives the bias its
 // gradient.
 func (l *linear) mask(c *Call, g *tensor.Tensor) (d *tensor.Tensor, err error) {
 	var db *tensor.Tensor
@@ -103,7 +103,7 @@ func (l *linear) mask(c *Call, g *tensor.Tensor) (d *tensor.Tensor, err error) {
 	return d, c.Give(2, db, nil)
 }
 
-// weights gives the weights and, if it is wanted, the bias their gradients.
+// weights gives the weights and, if bias is true, the bias their gradients.
 func (l *linear) weights(c *Call, g *tensor.Tensor, bias bool) error {
 	switch {
 	case c.NeedsGrad(1):
@@ -126,8 +126,8 @@ func (l *linear) weights(c *Call, g *tensor.Tensor, bias bool) error {
 func (l *linear) input(c *Call, g *tensor.Tensor) error {
 	x := c.inputs[0]
 	var y *tensor.Tensor
-	// If w is trained, this step has saved x, and fresh has checked it. An x that was not saved may
-	// have been overwritten.
+	// If w is trained, this step has saved x, and fresh has checked it. An unsaved x may have been
+	// overwritten.
 	if x.reluOf > 0 && c.NeedsGrad(1) && !x.value.Released() {
 		y = x.value
 	}

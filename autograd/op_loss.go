@@ -8,8 +8,8 @@ import (
 
 // MSELoss returns the mean of (x - target)² (torch.nn.functional.mse_loss). Options are
 // [tensor.ReduceSum] and [tensor.ReduceNone]. x and target are broadcast after NumPy's rules, and
-// both may need gradients, here and for L1Loss and HuberLoss. If one of them is float32, those of
-// 16 bits are cast to it, so that a target need not be rounded.
+// both may need gradients, here and for L1Loss and HuberLoss. If only one of them is float32, the
+// other one of 16 bits is upcast, so that a target need not be rounded.
 func (t *Tape) MSELoss(x *Variable, target Target, options ...tensor.LossOption) *Variable {
 	return t.broadcastLoss("MSELoss", x, target, loss{kind: mse, cfg: tensor.NewLossConfig(options...)})
 }
@@ -29,7 +29,7 @@ func (t *Tape) HuberLoss(x *Variable, target Target, delta float64, options ...t
 
 // BCEWithLogits returns the mean binary cross entropy of logits x and the probabilities target, of
 // one shape (torch.nn.functional.binary_cross_entropy_with_logits). Options are [tensor.ReduceSum],
-// [tensor.ReduceNone], [tensor.Weight] and [tensor.PosWeight]; weights are shared like an
+// [tensor.ReduceNone], [tensor.Weight] and [tensor.PosWeight]; weights are shared like a
 // [Tape.Input].
 func (t *Tape) BCEWithLogits(x *Variable, target Target, options ...tensor.LossOption) *Variable {
 	return t.pairLoss("BCEWithLogits", x, target, loss{kind: bce, cfg: tensor.NewLossConfig(options...)})
@@ -38,7 +38,7 @@ func (t *Tape) BCEWithLogits(x *Variable, target Target, options ...tensor.LossO
 // KLDivLoss returns the mean of target * (log(target) - x) for logarithms x of probabilities, of
 // one shape (torch.nn.functional.kl_div). Options are [tensor.ReduceSum], [tensor.ReduceNone],
 // [tensor.ReduceBatchMean], which is the divergence of rows, and [tensor.LogTarget]. Both may need
-// gradients; as in PyTorch that of a target of 0 is NaN, unless it is a logarithm.
+// gradients. As in PyTorch, the gradient of a target of 0 is NaN, unless the target is a logarithm.
 func (t *Tape) KLDivLoss(x *Variable, target Target, options ...tensor.LossOption) *Variable {
 	return t.pairLoss("KLDivLoss", x, target, loss{kind: kl, cfg: tensor.NewLossConfig(options...)})
 }
@@ -67,7 +67,8 @@ func (t *Tape) broadcastLoss(op string, x *Variable, target Target, l loss) *Var
 	})
 }
 
-// broadcast is the shape that two broadcast to, or one that one of them does not broadcast to.
+// broadcast returns the shape to which a and b broadcast. If there is none, at least one of them
+// does not broadcast to the result.
 func broadcast(a, b []int) []int {
 	if len(a) < len(b) {
 		a, b = b, a
@@ -112,7 +113,7 @@ const (
 
 var opLoss = newOp[loss]("Loss")
 
-// Forward computes the loss, and shares the weights, as the caller may release its own.
+// Forward computes the loss. It shares the weights, because the caller may release them.
 func (l *loss) Forward(c *Call) (*tensor.Tensor, error) {
 	c.Save(c.Input(0), c.Input(1))
 	if c.NeedsGrads() {
@@ -173,8 +174,8 @@ func (l *loss) grad(c *Call, of tensor.LossTarget, g *tensor.Tensor) (*tensor.Te
 	return rt.BCEWithLogitsGrad(ctx, of, g, x, target, options)
 }
 
-// mixed reports whether some of the operands are of a narrow dtype, and another one, or one of the
-// weights, of its wide dtype. nil is neither.
+// mixed reports whether an operand has a narrow dtype, and another operand or a weight has its wide
+// dtype. nil weights have neither.
 func mixed(operands []*tensor.Tensor, weights ...*tensor.Tensor) bool {
 	of := func(ts []*tensor.Tensor, d tensor.Dtype) bool {
 		return slices.ContainsFunc(ts, func(x *tensor.Tensor) bool { return x != nil && x.Dtype() == d })

@@ -7,8 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// MatMul returns the product a b after torch.matmul's rules, of vectors, matrices and batches of
-// matrices; [tensor.TransA] and [tensor.TransB] transpose the matrices of a factor, see
+// MatMul returns the product a b of vectors, matrices and batches of matrices, after torch.matmul's
+// rules. [tensor.TransA] and [tensor.TransB] transpose the matrices of a factor. See
 // [tensor.Layers.MatMul] for the shapes.
 func (t *Tape) MatMul(a, b *Variable, options ...tensor.MatMulOption) *Variable {
 	var all tensor.MatMulOption
@@ -60,7 +60,7 @@ func (m *matMul) Backward(c *Call, g *tensor.Tensor) error {
 	return nil
 }
 
-// transpose is the options that transpose the first factor, the second, both or none.
+// transpose returns the options that transpose the first factor, the second, both or none.
 func transpose(first, second bool) (o tensor.MatMulOption) {
 	if first {
 		o = tensor.TransA
@@ -97,7 +97,7 @@ func (*addBias) Backward(c *Call, g *tensor.Tensor) error {
 	return c.Give(0, g, nil)
 }
 
-// outer is aᵀ b, of all rows of a and b.
+// outer returns aᵀ b over all rows of a and b.
 func (c *Call) outer(a, b *tensor.Tensor) (*tensor.Tensor, error) {
 	a, err := c.matrix(a)
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *Call) outer(a, b *tensor.Tensor) (*tensor.Tensor, error) {
 	return c.Runtime().MatMul(c.Context(), a, b, tensor.TransA)
 }
 
-// matrix is another tensor with x's elements, as (rows, columns).
+// matrix returns a view of x as (rows, columns).
 func (c *Call) matrix(x *tensor.Tensor) (*tensor.Tensor, error) {
 	shape := x.Shape()
 	last := len(shape) - 1
@@ -161,9 +161,9 @@ func (*reshape) Backward(c *Call, g *tensor.Tensor) error {
 	return c.GiveReplacing(0, g, d, err)
 }
 
-// BMM returns the products of two batches of as many matrices, (n, m, k) and (n, k, p) (torch.bmm);
-// [tensor.TransA] and [tensor.TransB] transpose a factor's matrices. Nothing broadcasts:
-// [Tape.MatMul] does.
+// BMM returns the products of two batches with the same number of matrices, (n, m, k) and (n, k, p)
+// (torch.bmm). [tensor.TransA] and [tensor.TransB] transpose a factor's matrices. BMM does not
+// broadcast, unlike [Tape.MatMul].
 func (t *Tape) BMM(a, b *Variable, options ...tensor.MatMulOption) *Variable {
 	if !t.begin("BMM", a, b) {
 		return t.inert()
@@ -187,7 +187,7 @@ func (m *matMulBatch) Forward(c *Call) (*tensor.Tensor, error) {
 }
 
 // Backward gives g Bᵀ and Aᵀ g for each matrix of the batch; Give sums over broadcast dimensions.
-// If all matrices of A meet the same B, they are multiplied as one matrix.
+// If all matrices of A are multiplied by the same B, they are treated as one matrix.
 func (m *matMulBatch) Backward(c *Call, g *tensor.Tensor) error {
 	rt, ctx, a, b := c.Runtime(), c.Context(), c.Input(0), c.Input(1)
 	left, right := a.Shape(), b.Shape()
@@ -234,7 +234,7 @@ func (m *matMulBatch) Backward(c *Call, g *tensor.Tensor) error {
 	return c.giveUnfolded(1, d, err, vectorB && len(result) > 2, -1)
 }
 
-// viewed is f of x with another shape.
+// viewed returns f of x in another shape.
 func (c *Call) viewed(x *tensor.Tensor, shape tensor.Shape, f func(*tensor.Tensor) (*tensor.Tensor, error)) (*tensor.Tensor, error) {
 	v, err := c.Runtime().Reshape(c.Context(), x, shape...)
 	if err != nil {
@@ -262,7 +262,7 @@ func (c *Call) giveUnfolded(i int, d *tensor.Tensor, err error, batch bool, axis
 	return c.GiveReplacing(i, d, y, err)
 }
 
-// elements is the number of elements of a shape.
+// elements returns the number of elements of a shape.
 func elements(shape tensor.Shape) int {
 	n := 1
 	for _, d := range shape {

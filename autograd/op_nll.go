@@ -6,7 +6,7 @@ import "github.com/cistern-ml/cistern/tensor"
 // classes) has the logarithms of the probabilities, such as of LogSoftmax
 // (torch.nn.functional.nll_loss). x may have more dimensions (n, classes, d1, …): then labels is
 // (n, d1, …). Options are [tensor.ReduceSum], [tensor.ReduceNone], [tensor.IgnoreIndex] and
-// [tensor.Weight]. Labels are treated as in CrossEntropy. labels and weights are shared like an
+// [tensor.Weight]. Labels are treated as in CrossEntropy. labels and weights are shared like a
 // [Tape.Input].
 func (t *Tape) NLLLoss(x *Variable, labels Target, options ...tensor.LossOption) *Variable {
 	if !t.begin("NLLLoss", x) {
@@ -45,7 +45,8 @@ func (l *likelihood) Backward(c *Call, g *tensor.Tensor) error {
 	return c.GiveReplacing(0, g, d, err)
 }
 
-// options have the call's weights, because the caller may have released its own.
+// options returns the options with the call's weights, because the caller may have released its
+// own.
 func (l *likelihood) options(c *Call) tensor.LossOption {
 	l.cfg.Weight = c.Input(2)
 	return l.cfg.Option()

@@ -5,15 +5,14 @@ import (
 )
 
 // BatchNorm returns x (n, channels, ...) with each channel normalised, times weight plus bias
-// (channels), either of which may be nil; see [tensor.Layers.BatchNorm]. Whether it trains is c's
-// to say; the layer nn.BatchNorm asks the tape.
+// (channels), either of which may be nil; see [tensor.Layers.BatchNorm]. c decides whether it
+// trains; the layer nn.BatchNorm takes that from the tape.
 func (t *Tape) BatchNorm(x, weight, bias *Variable, c tensor.BatchNormConfig) *Variable {
 	var room [3]*Variable
 	return opBatchNorm.Apply(t, batchNorm{affine{weight != nil, bias != nil}, c}, withOptional(append(room[:0], x), weight, bias)...)
 }
 
-// withOptional are the inputs that an operation must have, and those of the optional ones that are
-// there.
+// withOptional appends the optional inputs that are not nil.
 func withOptional(inputs []*Variable, optional ...*Variable) []*Variable {
 	for _, v := range optional {
 		if v != nil {
@@ -59,8 +58,8 @@ func (a affine) save(c *Call, y, stats *tensor.Tensor, err error) (*tensor.Tenso
 	return y, nil
 }
 
-// saved returns the statistics, and the weight if it was saved: otherwise it may be offloaded, and
-// is not needed.
+// saved returns the statistics, and the weight if it was saved. An unsaved weight is not needed,
+// and may be offloaded.
 func (a affine) saved(c *Call) (stats, weight *tensor.Tensor) {
 	if c.NeedsGrad(0) {
 		weight, _ = a.operands(c)
@@ -94,7 +93,6 @@ type batchNorm struct {
 
 var opBatchNorm = newOp[batchNorm]("BatchNorm")
 
-// Forward normalises the channels.
 func (n *batchNorm) Forward(c *Call) (*tensor.Tensor, error) {
 	if c.Recomputing() && n.config.Training { // the running statistics have the batch already
 		n.config.Mean, n.config.Var, n.config.Batches = nil, nil, nil
@@ -111,22 +109,23 @@ func (n *batchNorm) Backward(c *Call, g *tensor.Tensor) error {
 	return n.give(c, g, dx, dw, db, err)
 }
 
-// LayerNorm returns x, normalised over its last dimensions, which shape is, times weight plus bias
-// of that shape, either of which may be nil (torch.nn.functional.layer_norm). An eps of 0 is 1e-5.
+// LayerNorm returns x, normalised over its last dimensions, which have the given shape, times
+// weight plus bias of that shape, either of which may be nil (torch.nn.functional.layer_norm). An
+// eps of 0 is 1e-5.
 func (t *Tape) LayerNorm(x, weight, bias *Variable, eps float64, shape ...int) *Variable {
 	return t.rows("LayerNorm", x, weight, bias, tensor.NormConfig{Shape: shape, Eps: eps})
 }
 
-// GroupNorm returns x (n, channels, ...), normalised over each of so many groups of channels, times
+// GroupNorm returns x (n, channels, ...), normalised over each of the groups of channels, times
 // weight plus bias (channels), either of which may be nil (torch.nn.functional.group_norm). An eps
 // of 0 is 1e-5.
 func (t *Tape) GroupNorm(x, weight, bias *Variable, groups int, eps float64) *Variable {
 	return t.rows("GroupNorm", x, weight, bias, tensor.NormConfig{Groups: groups, Eps: eps})
 }
 
-// RMSNorm returns x over the root mean square of its last dimensions, which shape is, times weight
-// of that shape, which may be nil (torch.nn.functional.rms_norm). An eps of 0 is the distance from
-// 1 to the next number of x's dtype.
+// RMSNorm returns x over the root mean square of its last dimensions, which have the given shape,
+// times weight of that shape, which may be nil (torch.nn.functional.rms_norm). An eps of 0 is the
+// distance from 1 to the next number of x's dtype.
 func (t *Tape) RMSNorm(x, weight *Variable, eps float64, shape ...int) *Variable {
 	return t.rows("RMSNorm", x, weight, nil, tensor.NormConfig{Shape: shape, RMS: true, Eps: eps})
 }
@@ -142,7 +141,7 @@ type rowNorm struct {
 	affine
 	config      tensor.NormConfig // without its Shape
 	shape       dimensions
-	made, stats *tensor.Tensor // if the result was made with the argument
+	made, stats *tensor.Tensor // set by addRows, which computes the result with the argument
 }
 
 var opRowNorm = newOp[rowNorm]("LayerNorm")
@@ -159,7 +158,6 @@ func (n *rowNorm) options() tensor.NormConfig {
 	return config
 }
 
-// Forward normalises the rows.
 func (n *rowNorm) Forward(c *Call) (*tensor.Tensor, error) {
 	if y, stats := n.made, n.stats; y != nil {
 		n.made, n.stats = nil, nil
@@ -174,7 +172,7 @@ func (n *rowNorm) Forward(c *Call) (*tensor.Tensor, error) {
 func (n *rowNorm) Backward(c *Call, g *tensor.Tensor) error {
 	stats, weight := n.saved(c)
 	wants := n.wants(c)
-	wants.Onto = c.onto(0) // as of what goes around the norm, to its result
+	wants.Onto = c.onto(0) // such as the gradient of a residual connection around the norm
 	dx, dw, db, err := c.Runtime().NormalizeGrad(c.Context(), g, c.Input(0), weight, stats, n.options(), wants)
 	return n.give(c, g, dx, dw, db, err)
 }

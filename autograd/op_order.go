@@ -3,14 +3,14 @@ package autograd
 import "github.com/cistern-ml/cistern/tensor"
 
 // Sort returns the elements of x in ascending order along a dimension, or descending, and their
-// places in it, int32 (torch.sort with stable=True); see [tensor.Layers.Sort]. The index is a
+// indices in it, int32 (torch.sort with stable=True); see [tensor.Layers.Sort]. The index is a
 // constant.
 func (t *Tape) Sort(x *Variable, axis int, descending bool) (values, index *Variable) {
 	return t.sort("Sort", x, &sorting{axis: axis, descending: descending, all: true})
 }
 
 // TopK returns the k greatest elements of x along a dimension, or the k smallest, sorted, and their
-// places in it, int32 (torch.topk); see [tensor.Layers.TopK]. The index is a constant.
+// indices in it, int32 (torch.topk); see [tensor.Layers.TopK]. The index is a constant.
 func (t *Tape) TopK(x *Variable, k, axis int, largest bool) (values, index *Variable) {
 	return t.sort("TopK", x, &sorting{axis: axis, k: k, descending: largest})
 }
@@ -60,8 +60,8 @@ func (*sortedIndex) constant() {}
 
 func (p *sortedIndex) Forward(*Call) (*tensor.Tensor, error) { return p.index, nil }
 
-// ArgMax returns the place of the greatest element along an axis, the last dimension unless it is
-// given, as int32 (torch.argmax); see [tensor.Reductions.ArgMax]. It is a constant.
+// ArgMax returns the index of the greatest element along an axis, by default the last dimension, as
+// int32 (torch.argmax); see [tensor.Reductions.ArgMax]. It is a constant.
 func (t *Tape) ArgMax(x *Variable, axis ...int) *Variable {
 	return opExtremePlace.applyAs("ArgMax", t, &extremePlace{greatest: true, axis: newDimensions(axis)}, x)
 }

@@ -31,7 +31,8 @@ func (p *permuted) Backward(c *Call, g *tensor.Tensor) error {
 }
 
 // Narrow returns length elements of x along a dimension, from start on; see
-// [tensor.Runtime.Narrow]. All of them are x in the same memory, as of [Tape.Reshape].
+// [tensor.Runtime.Narrow]. If that is the whole dimension, the result is x in the same memory, as
+// from [Tape.Reshape].
 func (t *Tape) Narrow(x *Variable, axis, start, length int) *Variable {
 	if !t.begin("Narrow", x) {
 		return t.inert()
@@ -147,7 +148,8 @@ func (r *repeated) Forward(c *Call) (*tensor.Tensor, error) {
 	return c.Runtime().BroadcastTo(c.Context(), c.Input(0), r.shape.list()...)
 }
 
-func (*repeated) Backward(c *Call, g *tensor.Tensor) error { return c.Give(0, g, nil) } // which sums it
+// Backward gives g, which Give sums.
+func (*repeated) Backward(c *Call, g *tensor.Tensor) error { return c.Give(0, g, nil) }
 
 // Stack joins variables of one shape along a new dimension (torch.stack).
 func (t *Tape) Stack(axis int, vs ...*Variable) *Variable {

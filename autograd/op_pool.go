@@ -24,7 +24,7 @@ type pooling struct {
 
 var opPool = newOp[pooling]("MaxPool2d")
 
-// Forward pools, and saves where the greatest elements are.
+// Forward saves the indices of the greatest elements.
 func (p *pooling) Forward(c *Call) (*tensor.Tensor, error) {
 	if !p.greatest {
 		return c.Runtime().AvgPool2d(c.Context(), c.Input(0), p.cfg)
@@ -51,7 +51,7 @@ func (t *Tape) AvgPool2d(x *Variable, c tensor.PoolingConfig) *Variable {
 	return t.pool("AvgPool2d", x, c, false)
 }
 
-// AdaptiveAvgPool2d returns averages of x over as many parts as size says; see
+// AdaptiveAvgPool2d returns averages of x over parts, whose number in each dimension is size; see
 // [tensor.Layers.AdaptiveAvgPool2d].
 func (t *Tape) AdaptiveAvgPool2d(x *Variable, size ...int) *Variable {
 	return opAdaptiveAvgPool.Apply(t, adaptivePooling{newDimensions(size)}, x)
@@ -62,7 +62,6 @@ type adaptivePooling struct{ size dimensions }
 
 var opAdaptiveAvgPool = newOp[adaptivePooling]("AdaptiveAvgPool2d")
 
-// Forward averages the parts.
 func (p *adaptivePooling) Forward(c *Call) (*tensor.Tensor, error) {
 	return c.Runtime().AdaptiveAvgPool2d(c.Context(), c.Input(0), p.size.list()...)
 }
@@ -73,14 +72,14 @@ func (p *adaptivePooling) Backward(c *Call, g *tensor.Tensor) error {
 	return c.GiveReplacing(0, g, d, err)
 }
 
-// MaxPool1d is MaxPool2d for x (n, channels, length), or (channels, length): the lists of c have one number
-// (torch.nn.functional.max_pool1d).
+// MaxPool1d is MaxPool2d for x (n, channels, length), or (channels, length). The lists of c have
+// one number (torch.nn.functional.max_pool1d).
 func (t *Tape) MaxPool1d(x *Variable, c tensor.PoolingConfig) *Variable {
 	return t.pool1d(x, func(x *Variable) *Variable { return t.MaxPool2d(x, oneRow(c)) })
 }
 
-// AvgPool1d is AvgPool2d for x (n, channels, length), or (channels, length): the lists of c have one number
-// (torch.nn.functional.avg_pool1d).
+// AvgPool1d is AvgPool2d for x (n, channels, length), or (channels, length). The lists of c have
+// one number (torch.nn.functional.avg_pool1d).
 func (t *Tape) AvgPool1d(x *Variable, c tensor.PoolingConfig) *Variable {
 	return t.pool1d(x, func(x *Variable) *Variable { return t.AvgPool2d(x, oneRow(c)) })
 }
@@ -91,7 +90,7 @@ func (t *Tape) AdaptiveAvgPool1d(x *Variable, size int) *Variable {
 	return t.pool1d(x, func(x *Variable) *Variable { return t.AdaptiveAvgPool2d(x, 1, size) })
 }
 
-// oneRow is c for pictures of one row.
+// oneRow returns c for pictures of one row.
 func oneRow(c tensor.PoolingConfig) tensor.PoolingConfig {
 	row := func(list []int, n int) []int {
 		if list == nil {

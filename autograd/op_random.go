@@ -6,19 +6,21 @@ import "github.com/cistern-ml/cistern/tensor"
 // constants.
 
 // Uniform makes numbers that are uniform from a up to b; see [tensor.Sampling.Uniform]. On a tape
-// that computes in 16 bits float32 means its dtype, as of an Input: see [Tape.SetComputeDtype].
+// that computes in 16 bits, float32 means the compute dtype, as for an Input: see
+// [Tape.SetComputeDtype].
 func (t *Tape) Uniform(a, b float64, dtype tensor.Dtype, shape ...int) *Variable {
 	return opNoise.applyAs("Uniform", t, &noise{uniform: true, from: a, scale: b, dtype: dtype, shape: newDimensions(shape)})
 }
 
 // Normal makes numbers with a normal distribution, such as the noise of a variational autoencoder;
-// see [tensor.Sampling.Normal]. On a tape that computes in 16 bits float32 means its dtype, as of
-// an Input: see [Tape.SetComputeDtype].
+// see [tensor.Sampling.Normal]. On a tape that computes in 16 bits, float32 means the compute
+// dtype, as for an Input: see [Tape.SetComputeDtype].
 func (t *Tape) Normal(mean, deviation float64, dtype tensor.Dtype, shape ...int) *Variable {
 	return opNoise.applyAs("Normal", t, &noise{from: mean, scale: deviation, dtype: dtype, shape: newDimensions(shape)})
 }
 
-// noise is one use of Uniform, from a bound to the other, or of Normal.
+// noise is one use of Uniform or Normal. from and scale are the two bounds, or the mean and the
+// deviation.
 type noise struct {
 	uniform     bool
 	from, scale float64
@@ -43,7 +45,7 @@ func (n *noise) Forward(c *Call) (*tensor.Tensor, error) {
 
 func (*noise) Backward(*Call, *tensor.Tensor) error { return nil }
 
-// Bernoulli returns 1 with the probability that an element of p is, and 0 otherwise; see
+// Bernoulli returns, for each element of p, 1 with that probability, and 0 otherwise; see
 // [tensor.Sampling.Bernoulli]. No gradient goes to p.
 //
 //go:noinline // as Add
@@ -61,7 +63,7 @@ func (*bernoulli) Forward(c *Call) (*tensor.Tensor, error) {
 
 func (*bernoulli) Backward(*Call, *tensor.Tensor) error { return nil }
 
-// Categorical draws an index of each row of logits, int32, with the options of
+// Categorical draws an index, int32, for each row of logits, with the options of
 // [tensor.Sampling.Categorical]. No gradient goes to the logits. The result is an index for
 // [Tape.Embedding] and the like.
 //

@@ -19,14 +19,14 @@ type Recurrence struct {
 	H0, C0             *Variable // the first states, (batch, n), or nil for zeros
 
 	// Seen, whole numbers (steps, batch, 1), is 0 after the end of a row. There the inputs, which
-	// have to be finite, are not read, and an LSTM's cell state and a GRU's state stay. What the
-	// other states are there is undefined, and must have no gradient. Nil: all steps are seen.
+	// must be finite, are not read, and an LSTM's cell state and a GRU's state stay. The other
+	// states are undefined there, and must have no gradient. Nil: all steps are seen.
 	Seen *Variable
 }
 
-// recurrence is the record of a [Recurrence]. The products of all inputs are one product, then each
-// step is a product of the state and a kernel. Its results are the states, and besides the last of
-// them, whose gradients wait for the backward step of the states.
+// recurrence is the record of a [Recurrence]. One product covers all inputs. Then each step is a
+// product of the state, and a kernel. The results are the states, and separately the last ones,
+// whose gradients are kept for the backward step of the states.
 type recurrence struct {
 	Recurrence
 	pass   tensor.Recurrence
@@ -34,7 +34,7 @@ type recurrence struct {
 	dh, dc *tensor.Tensor // of the last state
 }
 
-// inputs are the sequence, the weights, and the optional inputs that are not nil.
+// inputs returns the sequence, the weights, and the optional inputs that are not nil.
 func (r *recurrence) inputs() []*Variable {
 	return withOptional([]*Variable{r.X, r.WeightIH, r.WeightHH}, r.BiasIH, r.BiasHH, r.H0, r.C0, r.Seen)
 }
@@ -43,8 +43,8 @@ func (r *recurrence) weights() tensor.RecurrentWeights {
 	return tensor.RecurrentWeights{Weight: r.WeightHH.value, Bias: r.BiasHH.Tensor(), H0: r.H0.Tensor(), C0: r.C0.Tensor()}
 }
 
-// Recurrent returns the states of every step (steps, batch, n) and, with Last, the last state and an
-// LSTM's last cell state, (batch, n).
+// Recurrent returns the states of every step (steps, batch, n) and, with Last, the last state and
+// an LSTM's last cell state, (batch, n).
 func (t *Tape) Recurrent(r Recurrence) (y, hn, cn *Variable) {
 	if int(r.Kind) >= len(recurrentNames) {
 		t.fail("Recurrent", fmt.Errorf("%w: kind %d", ErrInvalid, r.Kind))
@@ -65,12 +65,12 @@ func (t *Tape) Recurrent(r Recurrence) (y, hn, cn *Variable) {
 
 var recurrentNames = [...]string{"RNN", "RNN", "LSTM", "GRU"}
 
-// recurrent is the operation whose results a recurrence has.
+// recurrent is the operation of a recurrence. Its result is the states.
 type recurrent struct{ *recurrence }
 
 var opRecurrent = newOp[recurrent]("Recurrent")
 
-// products are those of all inputs with the input weights, and their bias.
+// products returns the products of all inputs with the input weights, plus the bias.
 func (r *recurrence) products(ctx context.Context, rt *tensor.Runtime) (*tensor.Tensor, error) {
 	if r.BiasIH == nil {
 		return rt.MatMul(ctx, r.X.value, r.WeightIH.value, tensor.TransB)
@@ -80,10 +80,10 @@ func (r *recurrence) products(ctx context.Context, rt *tensor.Runtime) (*tensor.
 
 // stopped are the gates' inputs after the end of a row: an LSTM's cell state stays and its state is
 // 0, a GRU's state stays, an RNN's is ReLU's 0 or a tanh's -1. All slopes are 0 there, so that no
-// gradient passes but that of what stays.
+// gradient passes except that of the states that stay.
 var stopped = [...][]float64{{-1e30}, {-1e30}, {-1e30, 1e30, 0, -1e30}, {0, 1e30, 0}}
 
-// stop replaces the products after the ends of rows, and frees them.
+// stop returns products with stopped values after the ends of rows, and frees products.
 func (r *recurrence) stop(c *Call, products *tensor.Tensor) (*tensor.Tensor, error) {
 	rt, ctx := c.Runtime(), c.Context()
 	defer c.Free(products)
@@ -113,7 +113,6 @@ func (r *recurrence) stop(c *Call, products *tensor.Tensor) (*tensor.Tensor, err
 	return y, err
 }
 
-// Forward computes the states.
 func (r *recurrent) Forward(c *Call) (*tensor.Tensor, error) {
 	rt, ctx := c.Runtime(), c.Context()
 	products, err := r.products(ctx, rt)
@@ -142,7 +141,7 @@ func (r *recurrent) Forward(c *Call) (*tensor.Tensor, error) {
 	return r.pass.Y, err
 }
 
-// end is the number of the last state among all states.
+// end returns the index of the last state.
 func (r *recurrence) end(states *tensor.Tensor) int {
 	if r.Reverse {
 		return 0
@@ -150,7 +149,7 @@ func (r *recurrence) end(states *tensor.Tensor) int {
 	return states.Shape()[0] - 1
 }
 
-// row is one of x's along its first dimension, in the same memory.
+// row returns x[i] of the first dimension, in the same memory.
 func (t *Tape) row(x *tensor.Tensor, i int) (*tensor.Tensor, error) {
 	rows, err := t.rt.Rows(t.ctx, x, i, i+1)
 	if err != nil {
@@ -171,7 +170,8 @@ type lastState struct {
 
 var opLastState = newOp[lastState]("LastState")
 
-// lastState reads y on a tape that records: else y would be freed behind it.
+// lastState reads y only on a tape that records, because otherwise it would free y as its last
+// reader.
 func (t *Tape) lastState(op string, y *Variable, s lastState) *Variable {
 	if !t.record {
 		return opLastState.applyAs(op, t, &s)
@@ -182,7 +182,6 @@ func (t *Tape) lastState(op string, y *Variable, s lastState) *Variable {
 // Forward returns the state.
 func (s *lastState) Forward(*Call) (*tensor.Tensor, error) { return s.value, s.err }
 
-// Backward keeps g.
 func (s *lastState) Backward(c *Call, g *tensor.Tensor) error {
 	*s.grad = g
 	if c.inputs[0].grad != nil {
@@ -192,7 +191,7 @@ func (s *lastState) Backward(c *Call, g *tensor.Tensor) error {
 	return c.Give(0, zeros, err)
 }
 
-// Backward gives the inputs that there are their gradients, in their order.
+// Backward gives the inputs their gradients, in their order.
 func (r *recurrent) Backward(c *Call, dy *tensor.Tensor) error {
 	rt, ctx := c.Runtime(), c.Context()
 	g, err := rt.RecurrentGrad(ctx, r.Kind, r.pass, r.weights(), dy, r.dh, r.dc, r.Reverse)
@@ -229,7 +228,7 @@ func (r *recurrent) Backward(c *Call, dy *tensor.Tensor) error {
 	})
 	add(r.H0, func() (*tensor.Tensor, error) { return rt.Share(ctx, g.H0) })
 	add(r.C0, func() (*tensor.Tensor, error) { return rt.Share(ctx, g.C0) })
-	if g.Hidden != g.Inputs { // these are the call's own
+	if g.Hidden != g.Inputs { // g.Inputs belongs to the call
 		c.Free(g.Hidden)
 	}
 	c.Free(g.H0)
@@ -241,8 +240,8 @@ func (r *recurrent) Backward(c *Call, dy *tensor.Tensor) error {
 	return err
 }
 
-// hiddenWeights is the gradient of the hidden weights: one product of all steps but the first,
-// whose state is h0, if there is one.
+// hiddenWeights returns the gradient of the hidden weights: one product of all steps except the
+// first, and one of the first if there is an h0.
 func (r *recurrence) hiddenWeights(c *Call, d *tensor.Tensor) (*tensor.Tensor, error) {
 	rt, ctx := c.Runtime(), c.Context()
 	steps := d.Shape()[0]

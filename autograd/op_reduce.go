@@ -25,7 +25,6 @@ type reduce struct {
 
 var opSum = newOp[reduce]("Sum")
 
-// Forward computes the sum or mean.
 func (r *reduce) Forward(c *Call) (*tensor.Tensor, error) {
 	if r.mean {
 		return c.Runtime().Mean(c.Context(), c.Input(0), r.axes.list()...)
@@ -50,7 +49,7 @@ func (r *reduce) Backward(c *Call, g *tensor.Tensor) (err error) {
 	return c.GiveReplacing(0, row, d, err)
 }
 
-// keptDims is a shape with 1 for the given axes, or for all of them if none is given.
+// keptDims returns shape with 1 for the given axes, or for all of them if none is given.
 func keptDims(shape tensor.Shape, axes []int) tensor.Shape {
 	kept := slices.Clone(shape)
 	for i := range kept {

@@ -2,7 +2,7 @@ package autograd
 
 import "github.com/cistern-ml/cistern/tensor"
 
-// Interpolate returns pictures, or lengths, in another size; see [tensor.Layers.Interpolate].
+// Interpolate returns pictures or sequences in another size; see [tensor.Layers.Interpolate].
 func (t *Tape) Interpolate(x *Variable, c tensor.InterpolateConfig) *Variable {
 	return opInterpolate.Apply(t, interpolation{c}, x)
 }
@@ -22,7 +22,7 @@ func (i *interpolation) Backward(c *Call, g *tensor.Tensor) error {
 	return c.GiveReplacing(0, g, d, err)
 }
 
-// ReflectionPad returns x inside of a larger tensor of x mirrored at its ends; see
+// ReflectionPad returns x inside of a larger tensor, with its elements mirrored at its ends; see
 // [tensor.Layers.ReflectionPad]. [Tape.Pad] pads with a number.
 func (t *Tape) ReflectionPad(x *Variable, before, after []int) *Variable {
 	return opEdges.applyAs("ReflectionPad", t, &edges{newDimensions(before), newDimensions(after), true}, x)

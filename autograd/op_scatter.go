@@ -4,7 +4,7 @@ import "github.com/cistern-ml/cistern/tensor"
 
 // Scatter returns x with the elements that index, int32 or int64, chooses along a dimension
 // replaced by those of src (torch.scatter); see [tensor.Layers.Scatter]. The index is a constant.
-// Where it chooses an element twice, each of both in src gets its gradient, as in PyTorch.
+// If it chooses an element twice, both elements of src get its gradient, as in PyTorch.
 //
 //go:noinline // as Add
 func (t *Tape) Scatter(x *Variable, axis int, index, src *Variable) *Variable {
@@ -50,9 +50,9 @@ func (s *scattered) Backward(c *Call, g *tensor.Tensor) error {
 	return c.GiveReplacing(0, g, d, err)
 }
 
-// OneHot returns vectors of so many classes, of a dtype, after the dimensions of labels: 1 at the
-// label, and 0 elsewhere (torch.nn.functional.one_hot); see [tensor.Layers.OneHot]. It is a
-// constant.
+// OneHot returns a vector of the dtype for each of labels, along a new last dimension of classes
+// elements: 1 at the label, and 0 elsewhere (torch.nn.functional.one_hot); see
+// [tensor.Layers.OneHot]. It is a constant.
 //
 //go:noinline // as Add
 func (t *Tape) OneHot(labels *Variable, classes int, dtype tensor.Dtype) *Variable {

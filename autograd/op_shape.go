@@ -7,8 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Squeeze returns x without the given dimensions, those of them that are 1, or without all dimensions of 1, in the same
-// memory (torch.squeeze).
+// Squeeze returns x without those of the given dimensions that are 1, in the same memory
+// (torch.squeeze). If none is given, it removes all dimensions of 1.
 func (t *Tape) Squeeze(x *Variable, axes ...int) *Variable {
 	if x.Tensor() == nil {
 		return t.Reshape(x) // which refuses it
@@ -55,9 +55,9 @@ func (t *Tape) Flatten(x *Variable, first, last int) *Variable {
 	return t.Reshape(x, slices.Concat(shape[:from], tensor.Shape{elements(shape[from : to+1])}, shape[to+1:])...)
 }
 
-// Split returns the parts of x along a dimension that have the given sizes (torch.split); one size
-// alone is that of every part, of which the last may be smaller. After an error it returns an inert
-// variable for each size given.
+// Split returns the parts of x along a dimension that have the given sizes (torch.split). A single
+// size is that of every part, except that the last one may be smaller. After an error it returns an
+// inert variable for each size given.
 func (t *Tape) Split(x *Variable, axis int, sizes ...int) []*Variable {
 	n, ok := t.dimension("Split", x, axis)
 	if !ok {
@@ -96,8 +96,8 @@ func (t *Tape) inertParts(n int) []*Variable {
 	return slices.Repeat([]*Variable{t.inert()}, min(max(n, 0), 1024))
 }
 
-// Chunk returns x in at most so many parts along a dimension, of one size except for the last
-// (torch.chunk). After an error it returns inert variables, parts of them.
+// Chunk returns x in at most parts parts along a dimension, of one size except for the last
+// (torch.chunk). After an error it returns as many inert variables.
 func (t *Tape) Chunk(x *Variable, axis, parts int) []*Variable {
 	n, ok := t.dimension("Chunk", x, axis)
 	if !ok {
@@ -113,7 +113,7 @@ func (t *Tape) Chunk(x *Variable, axis, parts int) []*Variable {
 	return t.Split(x, axis, 1+(n-1)/parts)
 }
 
-// dimension is the size of a dimension of x.
+// dimension returns the size of a dimension of x.
 func (t *Tape) dimension(op string, x *Variable, axis int) (int, bool) {
 	if !t.begin(op, x) {
 		return 0, false

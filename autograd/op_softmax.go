@@ -2,8 +2,7 @@ package autograd
 
 import "github.com/cistern-ml/cistern/tensor"
 
-// Softmax returns the softmax of x along an axis, which is the last dimension unless it is given
-// (torch.softmax).
+// Softmax returns the softmax of x along an axis, by default the last dimension (torch.softmax).
 func (t *Tape) Softmax(x *Variable, axis ...int) *Variable {
 	return opSoftmax.Apply(t, softmax{axis: newDimensions(axis)}, x)
 }

@@ -13,7 +13,7 @@ func (t *Tape) MeanKeepDim(x *Variable, axes ...int) *Variable {
 }
 
 // Amax returns the greatest element of x over the given axes, which disappear from the shape; over
-// all of them if none is given (torch.amax). Equal ones share the gradient.
+// all of them if none is given (torch.amax). Equal elements share the gradient.
 func (t *Tape) Amax(x *Variable, axes ...int) *Variable {
 	return opStatistic.applyAs("Amax", t, &statistic{kind: overAxes, axes: newDimensions(axes)}, x)
 }
@@ -33,7 +33,8 @@ func (t *Tape) AmaxKeepDim(x *Variable, axes ...int) *Variable {
 	return t.keepDim(t.Amax, x, axes)
 }
 
-// Max returns the greatest element of all, a scalar (torch.max without a dimension). Equal ones share the gradient.
+// Max returns the greatest element of all, a scalar (torch.max without a dimension). Equal elements
+// share the gradient.
 //
 //go:noinline // as Add
 func (t *Tape) Max(x *Variable) *Variable {
@@ -59,8 +60,8 @@ func (t *Tape) LogSumExpKeepDim(x *Variable, axes ...int) *Variable {
 }
 
 // Var returns the variance over the given axes, which disappear from the shape; over all of them if
-// none is given: the sum of squared distances from the mean over the number of elements less the
-// correction (torch.var, whose correction is 1).
+// none is given. It is the sum of squared distances from the mean, divided by the number of
+// elements less the correction (torch.var, whose correction is 1).
 func (t *Tape) Var(x *Variable, correction float64, axes ...int) *Variable {
 	return opVar.Apply(t, variation{correction, newDimensions(axes)}, x)
 }
@@ -100,7 +101,6 @@ const (
 
 var opStatistic = newOp[statistic]("Amax")
 
-// Forward reduces.
 func (s *statistic) Forward(c *Call) (y *tensor.Tensor, err error) {
 	rt, ctx, x := c.Runtime(), c.Context(), c.Input(0)
 	switch s.kind {
@@ -145,7 +145,6 @@ type variation struct {
 
 var opVar = newOp[variation]("Var")
 
-// Forward computes the variance.
 func (v *variation) Forward(c *Call) (*tensor.Tensor, error) {
 	c.Save(c.Input(0))
 	return c.Runtime().Var(c.Context(), c.Input(0), v.correction, v.axes.list()...)

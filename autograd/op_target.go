@@ -6,14 +6,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Target is what a loss compares with: a [*Variable] of the tape or a [*tensor.Tensor], which is
-// shared like an [Tape.Input] and keeps its dtype.
+// Target is the target of a loss: a [*Variable] of the tape, or a [*tensor.Tensor], which is shared
+// like a [Tape.Input] and keeps its dtype.
 type Target interface {
-	// Shape is that of the loss's first operand, or one that the loss allows beside it.
+	// Shape returns the shape of the loss's first operand, or another one that the loss allows.
 	Shape() tensor.Shape
 }
 
-// target brings a target to the tape. The operation releases the variable if it is its own.
+// target brings a target to the tape. If own is true, the operation releases the variable.
 func (t *Tape) target(op string, target Target) (v *Variable, own bool) {
 	switch y := target.(type) {
 	case *Variable:

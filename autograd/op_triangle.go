@@ -6,16 +6,16 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Tril returns the matrices x (…, rows, cols) with zeros above a diagonal: where the column minus
-// the row is more than it (torch.tril, whose diagonal is 0).
+// Tril returns the matrices x (…, rows, cols) with zeros above a diagonal: where column - row >
+// diagonal (torch.tril, whose diagonal is 0).
 //
 //go:noinline // as Add
 func (t *Tape) Tril(x *Variable, diagonal int) *Variable {
 	return opTriangle.applyAs("Tril", t, &triangle{(*tensor.Runtime).Tril, diagonal}, x)
 }
 
-// Triu returns the matrices x (…, rows, cols) with zeros below a diagonal: where the column minus
-// the row is less than it (torch.triu, whose diagonal is 0).
+// Triu returns the matrices x (…, rows, cols) with zeros below a diagonal: where column - row <
+// diagonal (torch.triu, whose diagonal is 0).
 //
 //go:noinline // as Add
 func (t *Tape) Triu(x *Variable, diagonal int) *Variable {

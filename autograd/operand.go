@@ -8,7 +8,8 @@ import (
 )
 
 // Begin reports whether the operation op on vs can start: no error sticks, and every operand is a
-// live variable of this tape. Otherwise the tape has an error. A function that is no [Op] calls it.
+// live variable of this tape. Otherwise the tape has an error. A function that is not an [Op] calls
+// it.
 func (t *Tape) Begin(op string, vs ...*Variable) bool { return t.begin(op, vs...) }
 
 // begin is Begin for operations of the package.
@@ -53,7 +54,7 @@ func (t *Tape) result(op string, value *tensor.Tensor, err error, pure bool) *Va
 	return t.own(op, value, err, pure, true)
 }
 
-// own makes the variable of a value that the tape owns. made: an operation has made it.
+// own makes the variable of a value that the tape owns. made reports whether an operation made it.
 func (t *Tape) own(op string, value *tensor.Tensor, err error, pure, made bool) *Variable {
 	v := t.newVariable()
 	if err != nil {
@@ -94,20 +95,20 @@ func (t *Tape) Input(x *tensor.Tensor) *Variable {
 	return t.share("Input", x)
 }
 
-// share is Input for what keeps its dtype.
+// share is Input for a tensor that keeps its dtype.
 func (t *Tape) share(op string, x *tensor.Tensor) *Variable {
 	t.bring(x)
 	shared, err := t.rt.Share(t.ctx, x)
 	return t.brought(op, shared, err)
 }
 
-// brought is the variable of a value that no operation has made.
+// brought makes the variable of a value that no operation has made.
 func (t *Tape) brought(op string, x *tensor.Tensor, err error) *Variable {
 	return t.own(op, x, err, false, false)
 }
 
-// Upload brings a copy of data to the tape as a constant; see [tensor.FromSlice]. It is the tape's:
-// it is freed after its last use, or by Close.
+// Upload brings a copy of data to the tape as a constant; see [tensor.FromSlice]. The tape owns it,
+// and frees it after its last use or in Close.
 func Upload[T tensor.Element](t *Tape, data []T, shape ...int) *Variable {
 	if !t.begin("Upload") {
 		return t.inert()
@@ -139,9 +140,9 @@ func (t *Tape) Leaf(x *tensor.Tensor) *Variable {
 	return v
 }
 
-// Param brings a parameter to the tape. After Backward its gradient is [Parameter.Grad]; a gradient
-// that was there already is added to. Asking twice gives the same variable. On a tape that computes
-// in 16 bits it is a copy; see [Tape.SetComputeDtype]. Param(nil) is nil, for layers without bias.
+// Param brings a parameter to the tape. After Backward its gradient is [Parameter.Grad], added to
+// an earlier one. A second call returns the same variable. On a tape that computes in 16 bits its
+// value is a copy; see [Tape.SetComputeDtype]. Param(nil) is nil, for layers without bias.
 func (t *Tape) Param(p *Parameter) *Variable {
 	if p == nil {
 		return nil

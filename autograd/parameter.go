@@ -12,23 +12,23 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Parameter is a tensor that is trained, and its gradient. It outlives tapes; it is not safe for concurrent
-// use.
+// Parameter is a tensor that is trained, and its gradient. It outlives tapes; it is not safe for
+// concurrent use.
 type Parameter struct {
 	value, grad *tensor.Tensor
-	name        string  // that an optimiser knows it by
-	layer       string  // the type of the layer that has it, once it has a name
-	holder      *Holder // nil: none is known
-	before      string  // the module that it was made in, once it has a name
-	missing     error   // why there is no value: an initialiser's error
+	name        string  // of SetName
+	layer       string  // the type of its layer; of SetName
+	holder      *Holder // nil: unknown
+	before      string  // the module that it was made in; set by the first SetName
+	missing     error   // an initialiser's error, for which there is no value
 	frozen      bool
-	made        int64 // bytes of the last gradient of this rank alone; 0: there was none
+	made        int64 // size in bytes of the last gradient of this rank alone; 0: there was none
 	attached    []Attachment
 }
 
-// SetRequiresGrad freezes the parameter or lets it train again (torch.Tensor.requires_grad_). A
-// frozen one gets no gradient on tapes that read it from now on, which save nothing for it, and
-// optimisers leave it alone. A gradient that it has stays until ZeroGrad.
+// SetRequiresGrad freezes the parameter or lets it train again (torch.Tensor.requires_grad_). Tapes
+// that read a frozen parameter from now on save nothing for its gradient and compute none, and
+// optimisers skip it. An existing gradient stays until ZeroGrad.
 func (p *Parameter) SetRequiresGrad(yes bool) {
 	if p != nil {
 		p.frozen = !yes
@@ -38,8 +38,8 @@ func (p *Parameter) SetRequiresGrad(yes bool) {
 // RequiresGrad reports whether the parameter is trained; it is, until SetRequiresGrad.
 func (p *Parameter) RequiresGrad() bool { return p != nil && !p.frozen }
 
-// GradBytes returns the size of a gradient of the parameter, in bytes: that of the last one, which
-// may have 16 bits, or that of the value.
+// GradBytes returns the size in bytes of the parameter's last gradient, which may have 16 bits, or
+// of the value if there was none.
 func (p *Parameter) GradBytes() int64 {
 	if p == nil || p.made == 0 {
 		return p.Value().Bytes()
@@ -60,9 +60,9 @@ func (p *Parameter) Err() error {
 	return nil
 }
 
-// SetName makes the parameter remember its name and its layers. Errors and profiles show them.
-// Optimisers do so. The last name counts, also for the module of its layer. A parameter that is nil
-// is an error that wraps [ErrInvalid]; one that was released keeps its label.
+// SetName sets the parameter's name and layers, which errors and profiles show. Optimisers call it.
+// A later call replaces the name and the module of the parameter's layer. A nil parameter is an
+// error that wraps [ErrInvalid]; a released one keeps its label.
 func (n Named) SetName() error {
 	p, name, layer := n.Parameter, n.Name, n.Layer
 	if p == nil || p.value == nil {
@@ -90,7 +90,7 @@ func (p *Parameter) Name() string {
 	return p.name
 }
 
-// called is the parameter's name for an error.
+// called returns the parameter's name for an error.
 func (p *Parameter) called() string {
 	if p.name == "" {
 		return "a parameter"
@@ -110,11 +110,11 @@ func NewParameter(value *tensor.Tensor) (*Parameter, error) {
 	return newParameter(value)
 }
 
-// MissingParameter returns a parameter that could not be made, because of err. What uses it fails with
-// that error.
+// MissingParameter returns a parameter without a value, for one that could not be made because of
+// err. Each use of it fails with err.
 func MissingParameter(err error) *Parameter { return &Parameter{missing: err} }
 
-// newParameter makes a parameter of a tensor that can be one.
+// newParameter is NewParameter without its checks.
 func newParameter(value *tensor.Tensor) (*Parameter, error) {
 	l := value.Label()
 	l.Category = memcache.CategoryParameter
@@ -140,8 +140,8 @@ func differentiable(t *tensor.Tensor) error {
 	return nil
 }
 
-// Value returns the tensor. It stays the parameter's; optimisers write it in place. That of an
-// offloaded parameter may be away: see offload.Parameters.
+// Value returns the tensor. The parameter owns it, and optimisers write it in place. An offloaded
+// parameter's value may be in host memory: see offload.Parameters.
 func (p *Parameter) Value() *tensor.Tensor {
 	if p == nil {
 		return nil
@@ -149,8 +149,8 @@ func (p *Parameter) Value() *tensor.Tensor {
 	return p.value
 }
 
-// Grad returns the gradient, or nil if there is none. Of a float32 parameter it may be bfloat16
-// ([Tape.SetComputeDtype]). It stays the parameter's, until ZeroGrad.
+// Grad returns the gradient, or nil if there is none. The gradient of a float32 parameter may have
+// 16 bits ([Tape.SetComputeDtype]). The parameter owns it, until ZeroGrad.
 func (p *Parameter) Grad() *tensor.Tensor {
 	if p == nil {
 		return nil
@@ -165,15 +165,16 @@ func (p *Parameter) SetGrad(g *tensor.Tensor) {
 	}
 }
 
-// forget takes g away again, if that is the gradient: it was never computed.
+// forget removes and releases g if it is the gradient, because a failed capture never computed it.
 func (p *Parameter) forget(g *tensor.Tensor) {
 	if p.grad == g {
 		p.grad = nil
-		_ = g.Release() // an error of the cache's, which the capture's own has come before
+		_ = g.Release() // the capture reports its own error
 	}
 }
 
-// ZeroGrad frees the gradient (zero_grad(set_to_none=True)). The span of the free has its parent in ctx.
+// ZeroGrad frees the gradient (zero_grad(set_to_none=True)). The span of the free has its parent in
+// ctx.
 func (p *Parameter) ZeroGrad(ctx context.Context) error {
 	if p == nil {
 		return nil
@@ -210,11 +211,11 @@ func (p *Parameter) ReleaseContext(ctx context.Context) error {
 type Named struct {
 	Name string
 	*Parameter
-	Layer  string  // the type of the layer that has it, such as "Linear"; "": unknown
+	Layer  string  // the type of its layer, such as "Linear"; "": unknown
 	Holder *Holder // the outermost layer that holds that layer; nil: unknown
 }
 
-// Holder is a layer that holds others, one of which has a parameter.
+// Holder is a layer that holds other layers, one of which has a parameter.
 type Holder struct {
 	Layer any     // a pointer, to the first one of a chain's layers
 	Local string  // the parameter's name in it
@@ -260,7 +261,7 @@ func (ps Parameters) SetRequiresGrad(yes bool) {
 	}
 }
 
-// Elements is the number of elements of all parameters.
+// Elements returns the number of elements of all parameters.
 func (ps Parameters) Elements() int {
 	n := 0
 	for _, p := range ps {
@@ -269,7 +270,7 @@ func (ps Parameters) Elements() int {
 	return n
 }
 
-// Bytes is the size of all parameters in bytes, without gradients.
+// Bytes returns the size of all parameters in bytes, without gradients.
 func (ps Parameters) Bytes() int64 {
 	var n int64
 	for _, p := range ps {
@@ -278,10 +279,11 @@ func (ps Parameters) Bytes() int64 {
 	return n
 }
 
-// String is the value's, such as "float32 (128, 10) on host".
+// String describes the value, such as "float32 (128, 10) on host".
 func (p *Parameter) String() string { return p.Value().String() }
 
-// String is such as "0.weight: float32 (128, 10) on host".
+// String returns the name and the value's description, such as "0.weight: float32 (128, 10) on
+// host".
 func (p Named) String() string { return p.Name + ": " + p.Parameter.String() }
 
 // Attachment connects a feature with a parameter, from Attach to Detach. It must be comparable,

@@ -7,13 +7,13 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Random operations take their numbers from a counter: a tape has a seed, and each of its random
-// operations the next stream of it. So a tape computes the same on every device, in its backward
-// pass again, and as often as it is made with its seed.
+// Random numbers are functions of a counter: a tape has a seed, and each of its random operations
+// takes the seed's next stream. So the numbers are the same on every device, when the backward pass
+// computes an operation again, and on each tape with the same seed.
 
 // SetSeed makes the tape's random operations the same in every run (torch.manual_seed). Call it
-// before the first of them. Without it they differ; the tapes of nn.Initializer.Steps have seeds of
-// the initialiser's.
+// before the first of them. Without it they differ from run to run, except on the tapes of
+// nn.Initializer.Steps, whose seeds come from the initialiser.
 //
 // In a capture the seed is a constant of the graph, whose replays all have the same numbers: see
 // SetSeedFrom.
@@ -23,8 +23,8 @@ func (t *Tape) SetSeed(seed uint64) {
 	}
 }
 
-// SetSeedFrom is SetSeed with the number that next returns: now or, in a capture, before each
-// replay. Tapes that nobody gives a seed and those of nn.Initializer.Steps have theirs from such a
+// SetSeedFrom is SetSeed with the number that next returns. It calls next now or, in a capture,
+// before each replay. Tapes without a seed and those of nn.Initializer.Steps get theirs from such a
 // source.
 func (t *Tape) SetSeedFrom(next func() uint64) {
 	if next == nil {
@@ -45,7 +45,7 @@ func (t *Tape) SetSeedFrom(next func() uint64) {
 	t.random.Live = live
 }
 
-// nextRandom is where the next random operation takes its numbers from.
+// nextRandom returns the source of the next random operation's numbers.
 func (t *Tape) nextRandom() tensor.Random {
 	t.ensureSeed()
 	r := t.random
@@ -59,8 +59,8 @@ func (t *Tape) ensureSeed() {
 	}
 }
 
-// Random is a source of random numbers that no other call has: the tape's seed, and a stream of it.
-// Each call of it gives the next one; forward keeps it for backward.
+// Random returns a source of random numbers that no other operation uses: the tape's seed and a
+// stream of it. Each call returns the next stream, so that Forward keeps the source for Backward.
 func (c *Call) Random() tensor.Random {
 	if c.tape.none() {
 		return tensor.Random{}

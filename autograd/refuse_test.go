@@ -104,7 +104,7 @@ func TestMessagesNameTheOperand(t *testing.T) {
 		"autograd: Add: variable of another tape: operand 2: bring tensors to this tape with Input, Leaf or Param": func(tape *autograd.Tape, v *autograd.Variable) {
 			tape.Add(v, other.Leaf(x))
 		},
-		"autograd: Sub: tensor was released: operand 1: release what no later operation reads, or Keep it": func(tape *autograd.Tape, v *autograd.Variable) {
+		"autograd: Sub: tensor was released: operand 1: Release only values that no later operation reads, or Keep them": func(tape *autograd.Tape, v *autograd.Variable) {
 			h := tape.Exp(v)
 			h.Release()
 			tape.Sub(h, v)

@@ -8,10 +8,10 @@ import (
 )
 
 // Reset ends the step as Close does, and makes the tape ready for the next one, as [NewTape] or
-// [NoGrad] made it: what it was told (SetContext, SetTraining, SetComputeDtype, SetSeed,
-// SetSeedFrom) is told again. A training that has one tape and resets it makes no Go objects in a
-// step, from its third one on, where the model's operations need none and the steps are alike and
-// have one context. In captured steps ([tensor.Runtime.Capture]) it is what a new tape is.
+// [NoGrad] made it. The program must repeat its settings (SetContext, SetTraining, SetComputeDtype,
+// SetSeed, SetSeedFrom). A training that resets one tape makes no Go objects in a step, from its
+// third one on, if the model's operations need none and the steps are alike and have the same
+// context. In captured steps ([tensor.Runtime.Capture]) a reset tape acts as a new one.
 //
 //	tape := autograd.NewTape(ctx, env)
 //	for batch := range batches {
@@ -19,16 +19,16 @@ import (
 //	}
 //	err := tape.Close()
 //
-// What the tape has made is made again in the same places: variables of steps before, and tensors
-// of theirs that were released, as values are by Close and gradients of parameters by ZeroGrad,
-// must not be used any more, nor released again. What lives on is left alone: gradients that
-// parameters have, and views that the program has made ([tensor.Runtime.Share]) without the tape's
-// context. Nobody makes tensors with the tape's contexts meanwhile.
+// The next step reuses the Go objects of the earlier ones. So the program must neither use nor
+// release again the variables of earlier steps, nor their released tensors, such as values after
+// Close and parameters' gradients after ZeroGrad. Tensors that live on stay valid: the gradients of
+// parameters, and views that the program has made ([tensor.Runtime.Share]) without the tape's
+// context. During Reset no goroutine may make tensors with the tape's contexts.
 //
-// It returns what Close would, which is forgotten then, so that a tape can be used again after an
-// error, and after Close. In a layer, and in a function that the tape has called (Frame, Layer,
-// Module, Checkpoint, Offload, Func, Backward), it is an error that sticks to the tape, and nothing
-// ends.
+// Reset returns the error that Close would return, and clears it, so that a tape can be used again
+// after an error, and after Close. In a layer, and in a function that the tape has called (Frame,
+// Layer, Module, Checkpoint, Offload, Func, Backward), Reset is an error that sticks to the tape,
+// and the step does not end.
 func (t *Tape) Reset(ctx context.Context) error {
 	if t.none() {
 		return errNoTape
@@ -67,8 +67,8 @@ func (t *Tape) Reset(ctx context.Context) error {
 	return err
 }
 
-// begins is where a tape is at the beginning of a step. With the context of the step before the
-// modules' contexts are the same.
+// begins starts a step at the root module. If ctx is the context of the previous step, the modules'
+// contexts are reused.
 func (t *Tape) begins(ctx context.Context, again bool) {
 	t.module = t.modules[at{}]
 	if t.module == nil {
@@ -85,7 +85,8 @@ func (t *Tape) begins(ctx context.Context, again bool) {
 	t.given = ctx
 }
 
-// sameContext reports whether two contexts are one. Those of a type that Go can't compare, which panics, are not.
+// sameContext reports whether a and b are the same context. It returns false for contexts of a type
+// that Go can't compare, instead of panicking.
 func sameContext(a, b context.Context) (same bool) {
 	defer func() {
 		if recover() != nil {

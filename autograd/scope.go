@@ -7,19 +7,19 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Frame calls f and frees what was made on the tape meanwhile but its result, which it returns, and
-// what was kept ([Variable.Keep] wins). What the backward pass needs lives until then. So a
-// function of several operations frees what an operation would, on every tape, without a name for
-// each value:
+// Frame calls f, returns its result, and frees all other values that f made on the tape, except
+// those on which [Variable.Keep] was called. Values that the backward pass needs live until it has
+// used them. So on every tape a function of several operations frees as much as one operation
+// would, without a name for each value:
 //
 //	y := tape.Frame(func() *autograd.Variable {
 //		return tape.Mul(tape.Sigmoid(x), tape.Tanh(x))
 //	})
 //
-// On a tape of [NoGrad] operations inside free nothing that they read, so that values can be read
-// again; it is freed when the frame ends, and what was made outside is left alone. That is what a
-// nn.Layer owes to its caller. [Variable.Release] frees something long before, and a frame in a
-// frame what it made.
+// On a tape of [NoGrad], operations in f do not free the values that they read, so that f can read
+// a value again. The end of the frame frees the values of f, and leaves those made outside alone,
+// as a nn.Layer must do for its caller. To free values of f earlier, call [Variable.Release], or
+// use a frame in the frame.
 func (t *Tape) Frame(f func() *Variable) *Variable { return t.framed("Frame", f) }
 
 func (t *Tape) framed(call string, f func() *Variable) *Variable {
@@ -40,7 +40,7 @@ func (t *Tape) framed(call string, f func() *Variable) *Variable {
 	return t.inert()
 }
 
-// inFrame frees when f panics, too: the program may go on with the tape, or close it.
+// inFrame frees when f panics, too, because the program may recover and use the tape.
 func (t *Tape) inFrame(f func() *Variable) (y *Variable) {
 	outer, from := t.open(), len(t.values)
 	t.scope.frame, t.scope.borrowed = true, outer.borrowed
@@ -51,7 +51,8 @@ func (t *Tape) inFrame(f func() *Variable) (y *Variable) {
 	return f()
 }
 
-// leave releases the values since the from-th except y. Backward and Close have released them all.
+// leave releases the values from the index from on, except y. If f called Backward or Close, they
+// have released all.
 func (t *Tape) leave(from int, y *Variable) {
 	if from > len(t.values) {
 		return
@@ -75,14 +76,14 @@ func (t *Tape) leave(from int, y *Variable) {
 // mayOverwrite reports whether the operation that runs may write its result into v's memory. The
 // caller ensures that its backward step does not read v. The runtime makes the last check, that no
 // other tensor shares the memory ([tensor.Donate]). So the peak is that of ReLU(inplace=True) and
-// add_ in PyTorch, and no value is overwritten that a gradient needs.
+// add_ in PyTorch, and no value that a gradient needs is overwritten.
 func (t *Tape) mayOverwrite(v *Variable) bool {
 	return v.made && !v.kept && v.holds == 1 && t.lastReader(v) && !t.outOfPlace
 }
 
 // lastReader reports whether the operation that runs is the last one to read v, except for backward
-// steps. Scopes that began after the mark have higher numbers. A scope that has ended has passed
-// its marks out, because the scope around it has a lower number.
+// steps. Scopes that began after the mark have higher numbers. Marks of a scope that has ended
+// count in the scope around it, because that one has a lower number.
 func (t *Tape) lastReader(v *Variable) bool { return v.last > t.scope.number }
 
 // donate lets the next operation write its result into v's memory, if it may.
@@ -112,8 +113,8 @@ type Lent struct {
 }
 
 // Lend lends v, a value between the layers of a chain, to the next one: if once is true, the next
-// operation that reads v is its last reader, also inside of layers; else no operation is. The caller
-// releases v after Back.
+// operation that reads v is its last reader, also inside of layers; else no operation is. The
+// caller releases v after Back.
 func (v *Variable) Lend(once bool) Lent {
 	if v == nil {
 		return Lent{}
@@ -133,15 +134,15 @@ func (l Lent) Back() {
 }
 
 // Once makes the next operation that reads v its last reader, and returns v: that operation
-// releases v, and another one is an error. So a function of several operations holds nothing longer
-// than needed, and an elementwise operation writes its result into v's memory, unless a gradient
-// needs v or another tensor shares it:
+// releases v, and another one is an error. So a function of several operations holds no value
+// longer than needed, and an elementwise operation writes its result into v's memory, unless a
+// gradient needs v or another tensor shares the memory:
 //
 //	y := tape.ReLU(tape.Add(x, block.Forward(tape, x).Once()).Once())
 //
-// Operations in a [Tape.Frame] or a nn.Layer that begins later don't count: a value that they read
-// stays until it is released otherwise. After [Variable.Keep], and in a [Tape.Layer] for a value
-// that its caller has made, Once does nothing.
+// Operations in a [Tape.Frame] or a nn.Layer that begins later don't count: they do not release v.
+// After [Variable.Keep], and in a [Tape.Layer] for a value that its caller has made, Once does
+// nothing.
 func (v *Variable) Once() *Variable {
 	if v != nil && v.tape != nil && v.number > v.tape.scope.borrowed {
 		v.markLast()

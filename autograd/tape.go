@@ -27,12 +27,13 @@ var (
 	ErrInvalid = device.ErrInvalid
 )
 
-// Tape records operations on variables, to run them backward once. One tape serves one step of one goroutine:
-// make it, record the forward pass, call Backward, Close it. [Tape.Reset] makes it serve the next step.
+// Tape records operations on variables, to run them backward once. One tape serves one step of one
+// goroutine: make it, record the forward pass, call Backward, Close it. [Tape.Reset] reuses it for
+// the next step.
 //
-// The first error of an operation sticks: the operation and all later ones return inert variables, and
-// Backward, Err and Close report it, so that only Backward needs a check. Close frees everything that the
-// tape still holds, after an error too.
+// The first error of an operation sticks: the operation and all later ones return inert variables,
+// and Backward, Err and Close report it, so that only Backward needs a check. Close frees
+// everything that the tape still holds, after an error too.
 type Tape struct {
 	rt         *tensor.Runtime
 	ctx        context.Context // of the module that the tape is in
@@ -40,33 +41,33 @@ type Tape struct {
 	record     bool
 	training   bool
 	outOfPlace bool         // no result takes an argument's memory: for tests that compare
-	compute    tensor.Dtype // of 16 bits, to which what is brought to the tape in its wide dtype is rounded; 0: nothing is
-	state      string       // why no operations are taken any more; empty: they are
+	compute    tensor.Dtype // 16-bit dtype to which operands of its wide dtype are rounded; 0: none
+	state      string       // why the tape takes no more operations; "" if it takes them
 	err        error
 
 	*slab
 	*places
-	after struct { // Close: what the tape records in and where it is, as all that it had may be another tape's
+	after struct { // used after Close, when another tape may own the slab and the places
 		slab
 		places
 		modulePlace
 	}
 	room
-	variables int // that were made
+	variables int // number made
 	scope     scope
-	scopes    int // that have begun
+	scopes    int // number begun
 
-	run, runs   int  // the number of the innermost function that runs twice, 0 outside of all; how many there were
-	recomputing bool // what was not kept
+	run, runs   int  // number of the innermost function that is run twice, or 0; count of such runs
+	recomputing bool // a function runs again in the backward pass
 
-	given      context.Context // what base and the modules' contexts were made of; nil: SetContext has changed them
-	base       context.Context // what the program has set
+	given      context.Context // source of base and of the modules' contexts; nil after SetContext
+	base       context.Context // set by the program
 	label      memcache.Label  // of base
 	labels     memcache.LabelContexts
 	module     *modulePlace
 	inBackward bool
 	running    bool      // Backward
-	calls      int       // of functions of the program's own that are under way
+	calls      int       // number of the program's functions that run inside of the tape's calls
 	root       *Variable // where Backward begins
 	current    Node      // whose backward step runs
 
@@ -78,24 +79,25 @@ type Tape struct {
 type scope struct {
 	number   int  // new for each scope of a tape; 0: outside of all
 	frame    bool // there is a frame, which frees values at its end
-	borrowed int  // the variables up to this number are those of the innermost layer's caller
+	borrowed int  // the variables up to this number belong to the innermost layer's caller
 }
 
-// NewTape makes a tape that records on rt. ctx is the context of its allocations, until SetContext; tensors of
-// the tape belong to the tape and to no lifetime in ctx.
+// NewTape makes a tape that records on rt. ctx is the context of its allocations, until SetContext;
+// tensors of the tape belong to the tape and to no lifetime in ctx.
 func NewTape(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx, rt, true) }
 
-// NoGrad makes a tape that records nothing (torch.no_grad): its operations compute, Backward is an
-// error, and nothing is kept for it. What an operation made is freed by the first operation that
-// reads it, and what a layer made on its way by the layer. Inputs, arguments of layers and of
-// losses stay until Reset or Close, and what the program calls Keep on: call it on what is read
-// more than once; a second reading of anything else is an error.
+// NoGrad makes a tape that records nothing (torch.no_grad): its operations compute and save
+// nothing, and Backward is an error. The first operation that reads another one's result frees it,
+// and a layer frees its intermediate values. Inputs, arguments of layers and of losses, and kept
+// values stay until Reset or Close. Call [Variable.Keep] on each result that is read more than
+// once; otherwise its second reader fails.
 func NoGrad(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx, rt, false) }
 
 func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 	base, lifetime := tensor.WithLifetime(tensor.Detached(ctx))
 	t := &Tape{rt: rt, lifetime: lifetime, record: record, training: record, slab: newSlab(), places: newPlaces(), base: base}
-	lifetime.Group(t.sizes.tensors()) // what Backward hands to parameters lives until the next step, and all else ends with the tape
+	// Gradients of parameters live until the next step; all other tensors end with the tape.
+	lifetime.Group(t.sizes.tensors())
 	t.labels.Expect(t.sizes.contexts())
 	t.group = t.sizes.variables()
 	t.module = t.place(at{})
@@ -113,8 +115,8 @@ func (t *Tape) checkRuntime(call string) {
 
 // SetContext changes the context of the tape's allocations and frees, those of Close too, so that
 // the phases of a step can have spans and memory scopes of their own. In profiles
-// ([memcache.Label]) what the tape allocates is an activation or, in Backward, a gradient, of the
-// context's module and step; where the context names no step, that of the context before goes on.
+// ([memcache.Label]) the tape's allocations are activations or, in Backward, gradients, of the
+// context's module and step. If the context names no step, the previous step stays.
 func (t *Tape) SetContext(ctx context.Context) {
 	if t.none() {
 		return
@@ -129,7 +131,7 @@ func (t *Tape) setContext(call string, ctx context.Context) {
 		return
 	}
 	step := t.label.Step
-	if t.ctx != nil || t.base == nil { // the lifetime has the first one
+	if t.ctx != nil || t.base == nil { // the lifetime was made with the first one
 		t.base = t.lifetime.Attach(ctx)
 	}
 	t.label = memcache.LabelOf(ctx)
@@ -142,7 +144,7 @@ func (t *Tape) setContext(call string, ctx context.Context) {
 	t.ctx = t.moduleContext()
 }
 
-// Context returns the context of what is allocated now: that of SetContext, with the tape's module.
+// Context returns the context for allocations: that of SetContext, with the tape's current module.
 func (t *Tape) Context() context.Context {
 	if t.none() {
 		return context.Background()
@@ -150,7 +152,7 @@ func (t *Tape) Context() context.Context {
 	return t.ctx
 }
 
-// Runtime is the runtime that the tape computes on.
+// Runtime returns the runtime that the tape computes on.
 func (t *Tape) Runtime() *tensor.Runtime {
 	if t == nil {
 		return nil
@@ -158,12 +160,12 @@ func (t *Tape) Runtime() *tensor.Runtime {
 	return t.rt
 }
 
-// Training reports whether what differs in training and in use, dropout and the layer nn.BatchNorm,
-// trains (torch.nn.Module.train). A tape that records trains, and one of [NoGrad] does not, until
-// SetTraining.
+// Training reports whether the tape is in training mode (torch.nn.Module.train), which dropout and
+// the layer nn.BatchNorm depend on. Until SetTraining, a tape that records is, and one of [NoGrad]
+// is not.
 func (t *Tape) Training() bool { return t != nil && t.training }
 
-// SetTraining lets them train on this tape, or not (torch.nn.Module.eval).
+// SetTraining sets training mode, or evaluation mode (torch.nn.Module.eval).
 func (t *Tape) SetTraining(yes bool) {
 	if t != nil {
 		t.training = yes
@@ -180,13 +182,13 @@ func (t *Tape) Err() error {
 
 var errNoTape = fmt.Errorf("autograd: %w: the tape is nil, or was not made by NewTape or NoGrad", ErrInvalid)
 
-// none reports whether the tape can't be used. Operations on it return variables of such a tape,
-// and do nothing.
+// none reports whether the tape is nil or was not made by newTape. Operations on such a tape do
+// nothing and return variables of one.
 func (t *Tape) none() bool { return t == nil || t.lifetime == nil }
 
-// Close frees everything that the tape holds: values, gradients of variables that are no parameters, the
-// loss. Gradients of parameters belong to the parameters. It is idempotent and returns the error that sticks
-// to the tape, if any.
+// Close frees everything that the tape holds: values, the loss, and gradients of variables other
+// than parameters. Gradients of parameters belong to the parameters. It is idempotent and returns
+// the error that sticks to the tape, if any.
 func (t *Tape) Close() error {
 	if t.none() {
 		return errNoTape
@@ -201,7 +203,7 @@ func (t *Tape) Close() error {
 	}
 	t.hookLeave()
 	if open {
-		if t.running { // Backward is at the nodes still, and tells the hooks of its end
+		if t.running { // Backward is still running and calls the hooks at its end
 			t.after.hooks = t.hooks
 		} else {
 			t.slab.recycle()
@@ -213,7 +215,7 @@ func (t *Tape) Close() error {
 	return t.err
 }
 
-// fail makes err stick, unless another one does already.
+// fail makes err the tape's error, unless there is one.
 func (t *Tape) fail(op string, err error) {
 	if t.none() {
 		return
@@ -223,7 +225,7 @@ func (t *Tape) fail(op string, err error) {
 	}
 }
 
-// Phase is what a tape does.
+// Phase is the current activity of a tape.
 type Phase uint8
 
 const (
@@ -239,7 +241,7 @@ const (
 	PhaseEnded
 )
 
-// Phase returns what the tape does.
+// Phase returns the tape's current phase.
 func (t *Tape) Phase() Phase {
 	switch {
 	case t.none() || t.state != "" && (!t.running || t.state != backwardState):
@@ -258,8 +260,8 @@ func (t *Tape) Phase() Phase {
 // [NoGrad].
 func (t *Tape) Recording() bool { return !t.none() && t.record }
 
-// Nodes returns the recorded operations whose steps have not run. The list is the tape's, valid
-// until its next operation.
+// Nodes returns the recorded operations whose steps have not run. The tape owns the list, which is
+// valid until the next operation.
 func (t *Tape) Nodes() []Node {
 	if t.none() {
 		return nil
@@ -275,8 +277,8 @@ func (t *Tape) Count() int {
 	return t.variables
 }
 
-// Fail makes err the tape's error, unless there is one, and returns an inert variable: what a layer
-// or a function returns that can't compute its result. A nil err leaves the tape's error as it is.
+// Fail makes err the tape's error, unless there is one, and returns an inert variable. A layer or a
+// function that can't compute its result returns this variable. A nil err changes nothing.
 func (t *Tape) Fail(err error) *Variable {
 	if !t.none() && t.err == nil {
 		t.err = err
@@ -292,7 +294,7 @@ func (t *Tape) inert() *Variable {
 	return t.newVariable()
 }
 
-// String is such as "tape of 12 variables".
+// String returns a text such as "tape of 12 variables".
 func (t *Tape) String() string {
 	if t == nil {
 		return "no tape"
@@ -307,12 +309,12 @@ const backwardState = "run backward"
 type Node struct {
 	out    *Variable
 	module *modulePlace
-	saved  []saved // what the backward step reads, among inputs and result
+	saved  []saved // inputs and result that the backward step reads
 	uses   span    // the inputs that are trained
 	call   *Call
 }
 
-// saved is a value that the backward step of an operation reads, at the version that the operation had read.
+// saved is a value that a backward step reads, and its version in the forward pass.
 type saved struct {
 	*Variable
 	version uint64
@@ -321,14 +323,14 @@ type saved struct {
 // span is a part of the slab's list of uses.
 type span struct{ from, to int32 }
 
-// Name is the operation's, as errors and profiles have it.
+// Name returns the operation's name, as errors and profiles show it.
 func (n *Node) Name() string { return n.call.name }
 
-// Reruns reports whether [Tape.Record] has made the node: its step runs a function again, whose
-// operations read what was saved.
+// Reruns reports whether [Tape.Record] made the node. Its step runs a function again, and the
+// operations of that function read the saved values.
 func (n *Node) Reruns() bool { return n.call.kind == nil }
 
-// Saved are the variables whose values the backward step reads.
+// Saved returns the variables whose values the backward step reads.
 func (n *Node) Saved() iter.Seq[*Variable] {
 	return func(yield func(*Variable) bool) {
 		for _, s := range n.saved {
@@ -339,8 +341,7 @@ func (n *Node) Saved() iter.Seq[*Variable] {
 	}
 }
 
-// Own are the tensors that the backward step reads and that only this node has. They are the
-// node's.
+// Own returns the tensors that only this node holds, for its backward step. The node owns them.
 func (n *Node) Own() []*tensor.Tensor { return n.call.own }
 
 // records are free records, by kind. Op.Apply takes one. Call.end returns it after the backward
@@ -369,18 +370,18 @@ func (r *records) give(c *Call) {
 	r.free[k] = append(r.free[k], c)
 }
 
-// slab is what a tape records in: lists that are empty when the tape ends, and that the next one
-// goes on with, so that a step of a training makes no garbage for them. What the program can have a
-// pointer to, variables, is new each time.
+// slab holds the lists of a tape. The tape empties them at its end and the next tape reuses them,
+// so that a training step makes no garbage for them. Variables are not reused, because the program
+// may hold pointers to them.
 type slab struct {
 	nodes  []Node
-	values []*Variable // those that Backward, or the frame that made them, releases
-	saved  []saved     // of the nodes, one after the other
-	uses   []*Variable // the same, of those that are trained
+	values []*Variable // released by Backward, or by the frame that made them
+	saved  []saved     // of all nodes, in order
+	uses   []*Variable // trained inputs of all nodes, in order
 
 	hooks     []Hooks
-	recorders []Recorder  // of hooks
-	reads     []*Variable // for hooks
+	recorders []Recorder  // those among hooks
+	reads     []*Variable // scratch of hookRead
 
 	params map[*Parameter]*Variable
 
@@ -388,15 +389,14 @@ type slab struct {
 	sizes   sizes
 }
 
-// sizes are those of the two tapes that had the slab last. A tape makes at once what both have
-// needed, so that in a training, whose steps are alike, each kind of object is one of the Go heap,
-// and a small tape between large ones makes no more than it needs.
+// sizes records what the last two tapes with the slab made. A tape allocates the smaller number of
+// each kind at once. So a training with similar steps makes one Go object for each kind, and a
+// small tape between large ones does not make as many as they do.
 type sizes struct{ last, before size }
 
-// size is how many variables, tensors and contexts a tape has made.
+// size counts the variables, tensors and contexts that a tape has made.
 type size struct{ variables, tensors, contexts int }
 
-// size is what the tape has made.
 func (t *Tape) size() size { return size{t.variables, t.lifetime.Made(), t.labels.Made()} }
 
 func (s *sizes) note(of size)   { s.last, s.before = of, s.last }
@@ -404,7 +404,8 @@ func (s *sizes) variables() int { return min(s.last.variables, s.before.variable
 func (s *sizes) tensors() int   { return min(s.last.tensors, s.before.tensors) }
 func (s *sizes) contexts() int  { return min(s.last.contexts, s.before.contexts) }
 
-// slabs keeps slabs for reuse. In race builds each is new: the pool's edges would order the goroutines that have tapes.
+// slabs keeps slabs for reuse. In race builds each slab is new, because the pool would order the
+// goroutines of tapes and so hide races.
 var slabs = sync.Pool{New: func() any { return &slab{params: make(map[*Parameter]*Variable)} }}
 
 func newSlab() *slab {
@@ -414,7 +415,7 @@ func newSlab() *slab {
 	return slabs.Get().(*slab)
 }
 
-// recycle gives the slab back, without what it refers to.
+// recycle empties the slab and returns it to the pool.
 func (s *slab) recycle() {
 	s.forget()
 	s.unhookAll()
@@ -424,7 +425,6 @@ func (s *slab) recycle() {
 	}
 }
 
-// forget empties the lists.
 func (s *slab) forget() {
 	clear(s.nodes)
 	clear(s.values)
@@ -439,7 +439,7 @@ func (s *slab) unhookAll() {
 	s.hooks, s.recorders = s.hooks[:0], s.recorders[:0]
 }
 
-// save notes what the backward step of an operation reads, and at which version.
+// save records the values that a backward step reads, with their versions.
 func (t *Tape) save(reads []*Variable) []saved {
 	s := t.slab
 	from := len(s.saved)

@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Ownership of a value, in four words:
+// Ownership of a value, in four terms:
 //
 //   - Holds are counted: the program has one until Release, the end of a frame or Backward, each
 //     node that saved the value has one, and so does each recomputed region that read it from
@@ -22,8 +22,8 @@ import (
 //   - A scope is a run of a frame or a layer. A mark does not count in scopes that begin later, so
 //     that a layer does not free its caller's values.
 
-// Variable is a tensor on a tape. Its value lives as long as the program or the backward pass needs it:
-// Backward frees the values that the program did not Keep.
+// Variable is a tensor on a tape. Its value lives as long as the program or the backward pass needs
+// it: Backward frees the values that the program did not Keep.
 type Variable struct {
 	tape   *Tape
 	number int // counts the tape's variables
@@ -36,10 +36,10 @@ type Variable struct {
 	held      bool   // the program has a hold
 	kept      bool   // the program's hold lasts until Close
 	made      bool   // by an operation
-	masked    bool   // the gradient went through that of the ReLU that the value is the result of
-	pending   int32  // recorded operations whose backward steps may add to the gradient; counted for parameters that are trained
-	reluOf    int    // the columns of the input of the LinearReLU that made the value, if its weights and bias are trained
-	holds     int    // all of them
+	masked    bool   // the gradient has passed the backward step of the ReLU that made the value
+	pending   int32  // recorded operations that may add to the gradient of a trained parameter
+	reluOf    int    // columns of the input of the LinearReLU that made the value, if it is trained
+	holds     int    // the number of holds
 	last      int    // the next operation is the last reader if its scope's number is lower
 	freedBy   string // the last reader, which ended the program's hold
 }
@@ -66,9 +66,9 @@ func (t *Tape) Parameters() iter.Seq[*Variable] {
 	}
 }
 
-// Value returns the tensor, which stays the tape's: it is released by Backward, unless Keep was called or it
-// is the loss, by Close, and on a [NoGrad] tape by the operation that reads it, unless Keep was called. It is nil for
-// the inert result of an operation after an error.
+// Value returns the tensor, which the tape owns. Close releases it. Before that, unless Keep was
+// called, it is released by Backward if it is not the loss, and on a [NoGrad] tape by the operation
+// that reads it. Value is nil for the inert result of an operation after an error.
 func (v *Variable) Value() *tensor.Tensor {
 	if v == nil || v.tape == nil {
 		return nil
@@ -77,7 +77,7 @@ func (v *Variable) Value() *tensor.Tensor {
 	return v.value
 }
 
-// Tensor is [Variable.Value] for hooks: a [Recorder] does not take it for a look at the value.
+// Tensor is [Variable.Value] for hooks: it does not call [Recorder.Needed].
 func (v *Variable) Tensor() *tensor.Tensor {
 	if v == nil {
 		return nil
@@ -86,7 +86,7 @@ func (v *Variable) Tensor() *tensor.Tensor {
 }
 
 // Item waits for the value, which has one element, and returns it (torch.Tensor.item). An error
-// sticks to the tape, and the result is NaN, as it is for an inert variable.
+// sticks to the tape. After an error and for an inert variable the result is NaN.
 func (v *Variable) Item() float64 {
 	if v == nil || v.value == nil {
 		return math.NaN()
@@ -130,7 +130,8 @@ func (v *Variable) Shape() tensor.Shape { return v.Tensor().Shape() }
 // Rank returns the number of the value's dimensions; 0 for an inert variable.
 func (v *Variable) Rank() int { return v.Tensor().Rank() }
 
-// Number returns the variable's number on its tape, from 1 on, in the order of their making.
+// Number returns the variable's number on its tape. Numbers start at 1, in the order in which the
+// tape makes variables.
 func (v *Variable) Number() int {
 	if v == nil {
 		return 0
@@ -163,9 +164,9 @@ func (h Hold) Drop() {
 	}
 }
 
-// Grad returns the gradient of a [Tape.Leaf] or of a parameter: what Backward has added up so far,
-// for a hook, or all of it after Backward. That of a leaf stays the tape's, until Close; that of a
-// parameter is [Parameter.Grad] after Backward. All others are freed when they are consumed.
+// Grad returns the gradient of a [Tape.Leaf] or of a parameter: in a hook the sum so far, and after
+// Backward all of it. The tape owns a leaf's gradient, until Close. A parameter's gradient is
+// [Parameter.Grad] after Backward. All other gradients are freed when they are consumed.
 func (v *Variable) Grad() *tensor.Tensor {
 	switch {
 	case v == nil:
@@ -187,8 +188,8 @@ func (v *Variable) Parameter() *Parameter {
 	return v.param
 }
 
-// Keep lets the value live until Close, for a program that reads it after Backward, or more than once on a [NoGrad]
-// tape, and returns v. To keep what was released is an error that sticks to the tape.
+// Keep keeps the value until Close, and returns v. Call it on a value that is read after Backward,
+// or more than once on a [NoGrad] tape. On a released value it is an error that sticks to the tape.
 func (v *Variable) Keep() *Variable {
 	if v == nil || v.tape == nil {
 		return v
@@ -201,16 +202,16 @@ func (v *Variable) Keep() *Variable {
 	return v
 }
 
-// Release tells the tape that the program is done with the value. It is freed now, or as soon as the backward
-// pass no longer needs it; an operation on it is an error from now on. Releasing again, a parameter, or what Keep was
-// called on does nothing.
+// Release ends the program's use of the value. It is freed now, or as soon as the backward pass no
+// longer needs it; a later operation on it is an error. Release does nothing on a released or kept
+// variable, or on a parameter's.
 func (v *Variable) Release() {
 	if v != nil && v.param == nil {
 		v.letGo()
 	}
 }
 
-// letGo is Release, for the copy of a parameter too.
+// letGo is Release, also for the copy of a parameter.
 func (v *Variable) letGo() {
 	if !v.held || v.kept {
 		return
@@ -223,7 +224,7 @@ func (v *Variable) letGo() {
 func (v *Variable) markLast() { v.last = v.tape.scope.number + 1 }
 
 // released reports whether the program may not read v. A function that runs again may read values
-// that the program has released since, because the region holds them.
+// that the program has released since its first run, because the region holds them.
 func (v *Variable) released() bool {
 	return v.owned && !v.held && !(v.tape.recomputing && v.holds > 0)
 }
@@ -231,11 +232,11 @@ func (v *Variable) released() bool {
 func (v *Variable) releasedError(what string) error {
 	switch {
 	case v.freedBy == "":
-		return fmt.Errorf("%w: %s: release what no later operation reads, or Keep it", tensor.ErrReleased, what)
+		return fmt.Errorf("%w: %s: Release only values that no later operation reads, or Keep them", tensor.ErrReleased, what)
 	case v.tape.record:
 		return fmt.Errorf("%w: %s was freed when %s had read it: call Once before the last operation that reads it", tensor.ErrReleased, what, v.freedBy)
 	}
-	return fmt.Errorf("%w: %s was freed when %s had read it: Keep what is read again on a tape of NoGrad", tensor.ErrReleased, what, v.freedBy)
+	return fmt.Errorf("%w: %s was freed when %s had read it: on a tape of NoGrad call Keep on a value that is read again", tensor.ErrReleased, what, v.freedBy)
 }
 
 // drop ends a hold. The end of the last one frees the value.
@@ -252,7 +253,7 @@ func (v *Variable) drop() {
 	}
 }
 
-// free releases a tensor of the tape's.
+// free releases a tensor that the tape owns.
 func (t *Tape) free(x *tensor.Tensor) {
 	var m tensor.Memory
 	if len(t.hooks) > 0 {
@@ -264,20 +265,20 @@ func (t *Tape) free(x *tensor.Tensor) {
 	t.hookLetGo(nil, m)
 }
 
-// String is the value's, such as "float32 (128, 10) on host".
+// String describes the value, such as "float32 (128, 10) on host".
 func (v *Variable) String() string { return v.Value().String() }
 
-// room is memory for a tape's variables. The program may have pointers to them, so that they are
-// new for each tape, and used again only by one that was told so ([Tape.Reset]).
+// room allocates a tape's variables. The program may hold pointers to them, so that each tape makes
+// new ones; only a reset tape ([Tape.Reset]) reuses its own.
 type room struct {
-	fresh  []Variable   // for results to come
-	group  int          // how many are made next
+	fresh  []Variable   // not taken yet
+	group  int          // the size of the next group
 	again  bool         // the tape was reset
-	groups [][]Variable // of those that are used again
-	at     int          // of these, how many this step has come to
+	groups [][]Variable // to be reused in the next step
+	at     int          // number of groups that this step has used
 }
 
-// The least and the most variables that are made at a time.
+// Bounds of the number of variables in a group.
 const (
 	leastVariables = 16
 	mostVariables  = 512
@@ -307,7 +308,7 @@ func (r *room) more() {
 	}
 }
 
-// reset empties what was taken, for a step that takes expected.
+// reset clears the variables that were taken. expected is the number that the next step takes.
 func (r *room) reset(expected int) {
 	if !r.again {
 		*r = room{again: true, group: expected}

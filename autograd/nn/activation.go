@@ -7,7 +7,7 @@ import (
 
 // Activations as layers. They have no parameters, and the zero value of each is PyTorch's default.
 
-// unchanged is what layers without parameters have in common.
+// unchanged is embedded in layers without parameters.
 type unchanged struct{}
 
 // Parameters is empty.
@@ -70,7 +70,8 @@ func (l ELU) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable 
 	return t.Layer(nil, "", func() *autograd.Variable { return t.ELU(x, check.Or(l.Alpha, 1)) })
 }
 
-// Softplus is log(1 + exp(Beta*x)) / Beta, and x where Beta*x is above the threshold (torch.nn.Softplus).
+// Softplus is log(1 + exp(Beta*x)) / Beta, and x where Beta*x is above the threshold
+// (torch.nn.Softplus).
 type Softplus struct {
 	Beta      *float64 // nil: 1
 	Threshold *float64 // nil: 20
@@ -93,7 +94,7 @@ func (l LeakyReLU) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Var
 	return t.Layer(nil, "", func() *autograd.Variable { return t.LeakyReLU(x, check.Or(l.Slope, 0.01)) })
 }
 
-// Hardtanh brings x between Min and Max (torch.nn.Hardtanh).
+// Hardtanh clamps x to Min and Max (torch.nn.Hardtanh).
 type Hardtanh struct {
 	Min, Max float64 // both 0: -1 and 1
 	unchanged
@@ -115,9 +116,10 @@ func (LogSigmoid) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Vari
 	return t.Layer(nil, "", func() *autograd.Variable { return t.LogSigmoid(x) })
 }
 
-// Softmax is the softmax along an axis (torch.nn.Softmax).
+// Softmax is the softmax along an axis (torch.nn.Softmax). PyTorch's default axis depends on the
+// rank, and is deprecated.
 type Softmax struct {
-	Axis []int // one, or nil for the last dimension; PyTorch's default depends on the rank, and warns
+	Axis []int // one, or nil for the last dimension
 	unchanged
 }
 
@@ -126,9 +128,10 @@ func (l Softmax) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Varia
 	return t.Layer(nil, "", func() *autograd.Variable { return t.Softmax(x, l.Axis...) })
 }
 
-// LogSoftmax is the logarithm of the softmax along an axis (torch.nn.LogSoftmax).
+// LogSoftmax is the logarithm of the softmax along an axis (torch.nn.LogSoftmax). PyTorch's default
+// axis depends on the rank, and is deprecated.
 type LogSoftmax struct {
-	Axis []int // one, or nil for the last dimension; PyTorch's default depends on the rank, and warns
+	Axis []int // one, or nil for the last dimension
 	unchanged
 }
 

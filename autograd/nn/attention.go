@@ -8,30 +8,30 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// MultiHeadAttention projects queries, keys and values, lets each head attend with its part of
-// them, and projects what the heads found (torch.nn.MultiheadAttention, without extra keys).
+// MultiHeadAttention projects queries, keys and values, computes the attention of each head on its
+// part of them, and projects the joined results (torch.nn.MultiheadAttention, without extra keys).
 // Sequences are (steps, batch, n), or (batch, steps, n) with BatchFirst, or (steps, n) without a
 // batch.
 type MultiHeadAttention struct {
-	// InWeight (3n, n) projects queries, keys and values, if these are of one size; else they have
-	// weights of their own, (n, n), (n, keys) and (n, values).
+	// InWeight (3n, n) projects queries, keys and values, if these have the same size. Otherwise
+	// they have separate weights, (n, n), (n, keys) and (n, values).
 	InWeight                            *autograd.Parameter
 	QueryWeight, KeyWeight, ValueWeight *autograd.Parameter
 	InBias                              *autograd.Parameter // (3n), or nil
 	Out                                 *Linear
 	Heads                               int
 	BatchFirst                          bool
-	// Causal hides later places from each place, in Forward.
+	// Causal hides later positions from each position, in Forward.
 	Causal bool
-	// Dropout is the share of the weights that is dropped in training, where the call has none of
-	// its own; see [autograd.AttentionConfig] for what it costs.
+	// Dropout is the share of the weights that is dropped in training, unless the call sets its
+	// own; see [autograd.AttentionConfig] for its cost.
 	Dropout float64
 }
 
-// MultiHeadAttention makes an attention of n numbers in so many heads, which divide n
-// (torch.nn.MultiheadAttention). It takes [BatchFirst], [NoBias], [KeyDim], [ValueDim], [Causal]
-// and [AttentionDropout]. As PyTorch does, projections are drawn after Xavier, biases are 0, and
-// the last weights are those of a [Linear].
+// MultiHeadAttention makes an attention of n numbers in the given number of heads, which must
+// divide n (torch.nn.MultiheadAttention). It takes [BatchFirst], [NoBias], [KeyDim], [ValueDim],
+// [Causal] and [AttentionDropout]. As PyTorch does, projections are drawn after Xavier, biases are
+// 0, and the last weights are those of a [Linear].
 func (in *Initializer) MultiHeadAttention(n, heads int, options ...LayerOption) *MultiHeadAttention {
 	call := fmt.Sprintf("MultiHeadAttention(%d, %d)", n, heads)
 	o := in.options(call, options, "BatchFirst", "NoBias", "KeyDim", "ValueDim", "Causal", "AttentionDropout")
@@ -65,7 +65,8 @@ func (in *Initializer) MultiHeadAttention(n, heads int, options ...LayerOption) 
 	return m
 }
 
-// Parameters are "in_proj_weight", or "q_proj_weight" and so on, "in_proj_bias", "out_proj.weight", "out_proj.bias".
+// Parameters are "in_proj_weight", or "q_proj_weight" and so on, "in_proj_bias", "out_proj.weight",
+// "out_proj.bias".
 func (m *MultiHeadAttention) Parameters() autograd.Parameters {
 	if m == nil {
 		return nil
@@ -88,9 +89,9 @@ func (m *MultiHeadAttention) Forward(t *autograd.Tape, x *autograd.Variable) *au
 	return m.Attend(t, x, x, x, autograd.AttentionConfig{Causal: m != nil && m.Causal})
 }
 
-// Attend lets queries attend to keys, of which each has a value. A mask broadcasts to (batch,
-// heads, queries, keys), and is as that of [autograd.Tape.ScaledDotProductAttention]: PyTorch's
-// layer takes a mask of bools the other way round. Key padding is as PyTorch's.
+// Attend lets queries attend to keys, each of which has a value. A mask broadcasts to (batch,
+// heads, queries, keys), and means the same as in [autograd.Tape.ScaledDotProductAttention];
+// PyTorch's layer takes the opposite mask of bools. Key padding means the same as in PyTorch.
 func (m *MultiHeadAttention) Attend(t *autograd.Tape, query, key, value *autograd.Variable, cfg autograd.AttentionConfig) *autograd.Variable {
 	own, local, ok := m.begin(t, query, key, value)
 	if !ok {
@@ -105,8 +106,8 @@ func (m *MultiHeadAttention) Attend(t *autograd.Tape, query, key, value *autogra
 	})
 }
 
-// begin starts a call, and reports whether it can go on. own is a parameter of the layer, with its
-// name in it.
+// begin starts a call, and reports whether it can go on. own is a parameter of the layer, and local
+// its name there.
 func (m *MultiHeadAttention) begin(t *autograd.Tape, query, key, value *autograd.Variable) (own *autograd.Parameter, local string, ok bool) {
 	const op = "MultiHeadAttention"
 	switch {
@@ -125,7 +126,7 @@ func (m *MultiHeadAttention) begin(t *autograd.Tape, query, key, value *autograd
 	return m.InWeight, "in_proj_weight", true
 }
 
-// completed is a configuration with the layer's dropout.
+// completed returns cfg with the layer's dropout, unless cfg has its own.
 func (m *MultiHeadAttention) completed(cfg autograd.AttentionConfig) autograd.AttentionConfig {
 	if cfg.Dropout == 0 {
 		cfg.Dropout = m.Dropout
@@ -133,7 +134,7 @@ func (m *MultiHeadAttention) completed(cfg autograd.AttentionConfig) autograd.At
 	return cfg
 }
 
-// batched gives sequences without a batch one of 1.
+// batched adds a batch of 1 to sequences without a batch.
 func (m *MultiHeadAttention) batched(t *autograd.Tape, query, key, value *autograd.Variable, cfg autograd.AttentionConfig) (q, k, v *autograd.Variable, _ autograd.AttentionConfig) {
 	q = t.Unsqueeze(query, m.batch())
 	k, v = q, q
@@ -146,7 +147,7 @@ func (m *MultiHeadAttention) batched(t *autograd.Tape, query, key, value *autogr
 	return q, k, v, cfg
 }
 
-// batch is the dimension of the batch.
+// batch returns the dimension of the batch.
 func (m *MultiHeadAttention) batch() int {
 	if m.BatchFirst {
 		return 0
@@ -154,7 +155,7 @@ func (m *MultiHeadAttention) batch() int {
 	return 1
 }
 
-// attend is inside of a frame.
+// attend computes the attention of sequences with a batch. It runs in a frame.
 func (m *MultiHeadAttention) attend(t *autograd.Tape, query, key, value *autograd.Variable, cfg autograd.AttentionConfig) *autograd.Variable {
 	if query == key && key == value && m.InWeight != nil && !(cfg.Mask != nil && cfg.Mask.RequiresGrad()) {
 		qkv := t.Linear(query, t.Param(m.InWeight), t.Param(m.InBias))
@@ -166,8 +167,8 @@ func (m *MultiHeadAttention) attend(t *autograd.Tape, query, key, value *autogra
 	return m.merge(t, t.ScaledDotProductAttention(q, k, v, cfg))
 }
 
-// project returns the queries, keys and values of all heads, (batch, heads, steps, n/heads). Those
-// of one sequence are one product.
+// project returns the queries, keys and values of all heads, (batch, heads, steps, n/heads). For
+// one sequence it computes them as one product.
 func (m *MultiHeadAttention) project(t *autograd.Tape, query, key, value *autograd.Variable) (q, k, v *autograd.Variable) {
 	if query != key || key != value || m.InWeight == nil {
 		return m.projectOne(t, query, 0, m.QueryWeight), m.projectOne(t, key, 1, m.KeyWeight), m.projectOne(t, value, 2, m.ValueWeight)
@@ -179,8 +180,8 @@ func (m *MultiHeadAttention) project(t *autograd.Tape, query, key, value *autogr
 	return parts[0], parts[1], parts[2]
 }
 
-// projectOne returns the queries (0), keys or values of all heads. Without weights of their own
-// they have copies of their rows of InWeight.
+// projectOne returns the queries (0), keys (1) or values (2) of all heads. If weight is nil, it
+// copies their rows of InWeight.
 func (m *MultiHeadAttention) projectOne(t *autograd.Tape, x *autograd.Variable, i int, weight *autograd.Parameter) *autograd.Variable {
 	out := t.Param(m.Out.Weight).Shape()
 	if t.Err() != nil || len(out) != 2 || out[0]%m.Heads != 0 {
@@ -197,8 +198,8 @@ func (m *MultiHeadAttention) projectOne(t *autograd.Tape, x *autograd.Variable, 
 	return t.Squeeze(m.apart(t, t.Linear(x, w, bias), 1), 0)
 }
 
-// apart takes sequences of several parts, all heads' numbers beside each other in each of them, to
-// (parts, batch, heads, steps, n/heads).
+// apart permutes sequences of several parts, each with the numbers of all heads beside each other,
+// to (parts, batch, heads, steps, n/heads).
 func (m *MultiHeadAttention) apart(t *autograd.Tape, x *autograd.Variable, parts int) *autograd.Variable {
 	shape := x.Shape()
 	if len(shape) != 3 { // there is an error
@@ -211,7 +212,7 @@ func (m *MultiHeadAttention) apart(t *autograd.Tape, x *autograd.Variable, parts
 	return t.Permute(x, 2, 1, 3, 0, 4)
 }
 
-// merge joins what the heads found, (batch, heads, steps, n/heads).
+// merge joins the results of the heads, (batch, heads, steps, n/heads), and projects them.
 func (m *MultiHeadAttention) merge(t *autograd.Tape, y *autograd.Variable) *autograd.Variable {
 	if m.BatchFirst {
 		y = t.Permute(y, 0, 2, 1, 3)
@@ -224,7 +225,7 @@ func (m *MultiHeadAttention) merge(t *autograd.Tape, y *autograd.Variable) *auto
 	return m.join(t, y)
 }
 
-// join projects what the heads found.
+// join projects the joined results of the heads.
 func (m *MultiHeadAttention) join(t *autograd.Tape, y *autograd.Variable) *autograd.Variable {
 	return t.Module("out_proj", func() *autograd.Variable { return m.Out.Forward(t, y) })
 }

@@ -2,9 +2,9 @@ package nn
 
 import "github.com/cistern-ml/cistern/autograd"
 
-// AttendWeights is Attend that returns the weights, too: those of all heads (batch, heads, queries,
-// keys), or their mean over the heads (batch, queries, keys) with average (need_weights=True and
-// average_attn_weights, which PyTorch has as default). Dropout is in them, and they have a
+// AttendWeights is Attend and returns the weights, too: those of all heads (batch, heads, queries,
+// keys) or, if average is true, their mean over the heads (batch, queries, keys) (need_weights=True
+// and average_attn_weights, PyTorch's default). The weights are those after dropout, and have a
 // gradient. They are stored, unlike those of Attend. Without a batch the results have no such
 // dimension.
 func (m *MultiHeadAttention) AttendWeights(t *autograd.Tape, query, key, value *autograd.Variable, cfg autograd.AttentionConfig, average bool) (y, weights *autograd.Variable) {

@@ -8,10 +8,12 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Convolution is a layer of a convolution of one or two dimensions, or of a transposed one (torch.nn.Conv1d, Conv2d,
-// ConvTranspose1d, ConvTranspose2d); see [Initializer.Conv2d].
+// Convolution is a layer of a convolution of one or two dimensions, or of a transposed one
+// (torch.nn.Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d); see [Initializer.Conv2d].
 type Convolution struct {
-	Weight     *autograd.Parameter // (outputs, inputs/groups, window...); transposed (inputs, outputs/groups, window...)
+	// Weight is (outputs, inputs/groups, window...); if Transposed (inputs, outputs/groups,
+	// window...).
+	Weight     *autograd.Parameter
 	Bias       *autograd.Parameter // (outputs); nil: none
 	Config     tensor.ConvConfig
 	Transposed bool
@@ -52,7 +54,7 @@ func (l *Convolution) Parameters() autograd.Parameters {
 	return weightAndBias(l.Weight, l.Bias)
 }
 
-// weightAndBias are those of the two that are there, by PyTorch's names.
+// weightAndBias returns those of the two that are not nil, under PyTorch's names.
 func weightAndBias(weight, bias *autograd.Parameter) (ps autograd.Parameters) {
 	if weight != nil {
 		ps = append(ps, autograd.Named{Name: "weight", Parameter: weight})
@@ -63,9 +65,9 @@ func weightAndBias(weight, bias *autograd.Parameter) (ps autograd.Parameters) {
 	return ps
 }
 
-// Conv2d makes a layer of a convolution of pictures, of so many channels and to so many, with a
-// square window (torch.nn.Conv2d). Weights and biases are drawn as those of Linear. It takes
-// [Kernel], [Stride], [Padding], [SamePadding], [Dilation], [Groups] and [NoBias].
+// Conv2d makes a layer of a convolution of pictures, from inputs to outputs channels, with a square
+// window (torch.nn.Conv2d). Weights and biases are drawn like those of Linear. It takes [Kernel],
+// [Stride], [Padding], [SamePadding], [Dilation], [Groups] and [NoBias].
 func (in *Initializer) Conv2d(inputs, outputs, window int, options ...LayerOption) *Convolution {
 	return in.convolution("Conv2d", 2, false, inputs, outputs, window, options)
 }
@@ -75,8 +77,8 @@ func (in *Initializer) Conv1d(inputs, outputs, window int, options ...LayerOptio
 	return in.convolution("Conv1d", 1, false, inputs, outputs, window, options)
 }
 
-// ConvTranspose2d makes a layer of a transposed convolution of pictures (torch.nn.ConvTranspose2d). It takes [Kernel],
-// [Stride], [Padding], [OutputPadding], [Dilation], [Groups] and [NoBias].
+// ConvTranspose2d makes a layer of a transposed convolution of pictures (torch.nn.ConvTranspose2d).
+// It takes [Kernel], [Stride], [Padding], [OutputPadding], [Dilation], [Groups] and [NoBias].
 func (in *Initializer) ConvTranspose2d(inputs, outputs, window int, options ...LayerOption) *Convolution {
 	return in.convolution("ConvTranspose2d", 2, true, inputs, outputs, window, options)
 }

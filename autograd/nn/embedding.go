@@ -7,13 +7,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Embedding is a table of vectors, looked up by number (torch.nn.Embedding).
+// Embedding is a table of vectors, looked up by index (torch.nn.Embedding).
 type Embedding struct {
 	Weight *autograd.Parameter // (rows, n)
 	Config tensor.EmbeddingConfig
 }
 
-// Forward returns the vectors that x, int32 or int64 of any shape, names: of x's shape and n.
+// Forward returns the vectors at the indices x, int32 or int64 of any shape. The result has x's
+// shape with n as a further dimension.
 func (e *Embedding) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	if e == nil {
 		return noLayer(t, "Embedding")
@@ -29,9 +30,9 @@ func (e *Embedding) Parameters() autograd.Parameters {
 	return autograd.Parameters{{Name: "weight", Parameter: e.Weight}}
 }
 
-// Embedding makes a table of so many vectors of n numbers (torch.nn.Embedding). It takes
-// [PaddingIndex]. The numbers are drawn from the standard normal distribution, PyTorch's default;
-// those of the padding's row are 0.
+// Embedding makes a table of vectors of n numbers (torch.nn.Embedding). It takes [PaddingIndex].
+// The numbers are drawn from the standard normal distribution, PyTorch's default; those of the
+// padding row are 0.
 func (in *Initializer) Embedding(rows, n int, options ...LayerOption) *Embedding {
 	call := fmt.Sprintf("Embedding(%d, %d)", rows, n)
 	o := in.options(call, options, "PaddingIndex")

@@ -9,13 +9,13 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Initial are the first values of a parameter (torch.nn.init): a function that fills data,
-// row-major, of a shape. Those of this package draw in float64 and in the order of the elements;
-// [Initializer.Draw] makes a parameter of one, and [Initializer.Reset] gives a parameter its values
-// anew. A program's own is as good.
+// Initial computes the initial values of a parameter (torch.nn.init): it fills data, row-major, for
+// the shape. The functions of this package draw in float64 and in the order of the elements.
+// [Initializer.Draw] makes a parameter with an Initial, and [Initializer.Reset] overwrites one.
+// Programs can write their own.
 type Initial func(r *rand.Rand, shape tensor.Shape, data []float64) error
 
-// Draw makes a parameter of the shape with these first values.
+// Draw makes a parameter of the shape with the values of initial.
 func (in *Initializer) Draw(initial Initial, shape ...int) *autograd.Parameter {
 	call := fmt.Sprintf("Draw of %v", tensor.Shape(shape))
 	if !in.usable(call) {
@@ -35,7 +35,7 @@ func (in *Initializer) Draw(initial Initial, shape ...int) *autograd.Parameter {
 	return p
 }
 
-// Reset overwrites a parameter in place, a layer's for instance, whatever its dtype:
+// Reset overwrites a parameter of any dtype in place, such as a layer's:
 //
 //	in.Reset(conv.Weight, nn.InitKaimingNormal(nn.Kaiming{FanOut: true, Nonlinearity: "relu"}))
 func (in *Initializer) Reset(p *autograd.Parameter, initial Initial) {
@@ -74,7 +74,7 @@ func (in *Initializer) reset(call string, p *autograd.Parameter, initial Initial
 	in.fail(call, tensor.CopyFrom(in.ctx, p.Value(), narrow))
 }
 
-// fillWith fills with numbers that one function gives.
+// fillWith sets each element to a result of next.
 func fillWith(data []float64, next func() float64) error {
 	for i := range data {
 		data[i] = next()
@@ -82,7 +82,7 @@ func fillWith(data []float64, next func() float64) error {
 	return nil
 }
 
-// finiteOr is an error unless all numbers are finite.
+// finiteOr returns an error unless all numbers are finite.
 func finiteOr(name string, vs ...float64) error {
 	for _, v := range vs {
 		if !(math.Abs(v) <= math.MaxFloat64) {
@@ -92,7 +92,7 @@ func finiteOr(name string, vs ...float64) error {
 	return nil
 }
 
-// InitConstant is one number (torch.nn.init.constant_; zeros_ and ones_ are 0 and 1).
+// InitConstant sets all elements to v (torch.nn.init.constant_; zeros_ and ones_ are 0 and 1).
 func InitConstant(v float64) Initial {
 	return func(_ *rand.Rand, _ tensor.Shape, data []float64) error {
 		return fillWith(data, func() float64 { return v })
@@ -119,7 +119,7 @@ func InitNormal(mean, std float64) Initial {
 	}
 }
 
-// InitTruncNormal draws from a normal distribution, and again what is outside of [low, high]
+// InitTruncNormal draws from a normal distribution that is truncated to [low, high]
 // (torch.nn.init.trunc_normal_, whose defaults are 0, 1, -2 and 2).
 func InitTruncNormal(mean, std, low, high float64) Initial {
 	return func(r *rand.Rand, _ tensor.Shape, data []float64) error {
@@ -135,7 +135,7 @@ func InitTruncNormal(mean, std, low, high float64) Initial {
 	}
 }
 
-// InitEye is 1 on the diagonal of a matrix, and 0 beside it (torch.nn.init.eye_).
+// InitEye sets the diagonal of a matrix to 1, and all other elements to 0 (torch.nn.init.eye_).
 func InitEye() Initial {
 	return func(_ *rand.Rand, shape tensor.Shape, data []float64) error {
 		if len(shape) != 2 {
@@ -149,8 +149,8 @@ func InitEye() Initial {
 	}
 }
 
-// InitOrthogonal is a matrix of the first dimension by all others, whose rows or columns, what is
-// fewer, are orthogonal and of length gain, 1 if it is left out (torch.nn.init.orthogonal_). It is
+// InitOrthogonal makes a matrix of the first dimension by all others. Its rows or columns, if these
+// are fewer, are orthogonal and of length gain, by default 1 (torch.nn.init.orthogonal_). It is
 // computed on the host.
 func InitOrthogonal(gain ...float64) Initial {
 	return func(r *rand.Rand, shape tensor.Shape, data []float64) error {
@@ -176,8 +176,8 @@ func InitOrthogonal(gain ...float64) Initial {
 	}
 }
 
-// orthogonalize makes vectors of n elements orthonormal, one after the other (Gram and Schmidt's
-// way, twice, for the sake of rounding). The i-th element of vector v is at v*step + i*stride.
+// orthogonalize makes vectors of n elements orthonormal, one after the other (Gram-Schmidt, each
+// vector twice against rounding errors). The i-th element of vector v is at v*step + i*stride.
 func orthogonalize(data []float64, vectors, n, step, stride int) {
 	dot := func(v, w int) (sum float64) {
 		for i := range n {
@@ -211,7 +211,7 @@ func gainOf(name string, gain []float64) (float64, error) {
 	return 0, fmt.Errorf("%s: %w: %d gains: want one", name, autograd.ErrInvalid, len(gain))
 }
 
-// called is a parameter's name for an error.
+// called returns a parameter's name for an error.
 func called(p *autograd.Parameter) string {
 	if p.Name() == "" {
 		return "a parameter"

@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// fans are how many inputs an output of a weight has, and outputs an input: the second and the
-// first dimension times all others.
+// fans returns the number of inputs of each output of a weight, and of outputs of each input: the
+// second and the first dimension, each times the dimensions after them.
 func fans(name string, shape tensor.Shape) (in, out float64, err error) {
 	if len(shape) < 2 {
 		return 0, 0, fmt.Errorf("%s: %w %v: fans are of two dimensions at least", name, tensor.ErrShape, shape)
@@ -22,7 +22,7 @@ func fans(name string, shape tensor.Shape) (in, out float64, err error) {
 	return field * float64(shape[1]), field * float64(shape[0]), nil
 }
 
-// drawn draws with a deviation: from a normal distribution, or uniformly.
+// drawn draws with a standard deviation, uniformly or from a normal distribution.
 func drawn(r *rand.Rand, data []float64, std float64, uniform bool) error {
 	if !uniform {
 		return fillWith(data, func() float64 { return std * r.NormFloat64() })
@@ -32,10 +32,11 @@ func drawn(r *rand.Rand, data []float64, std float64, uniform bool) error {
 }
 
 // InitXavierUniform draws uniformly with the deviation gain*sqrt(2/(inputs+outputs))
-// (torch.nn.init.xavier_uniform_). Without a gain it is 1; see [Gain].
+// (torch.nn.init.xavier_uniform_). The default gain is 1; see [Gain].
 func InitXavierUniform(gain ...float64) Initial { return xavier("InitXavierUniform", gain, true) }
 
-// InitXavierNormal draws as InitXavierUniform, from a normal distribution (torch.nn.init.xavier_normal_).
+// InitXavierNormal draws as InitXavierUniform, from a normal distribution
+// (torch.nn.init.xavier_normal_).
 func InitXavierNormal(gain ...float64) Initial { return xavier("InitXavierNormal", gain, false) }
 
 func xavier(name string, gain []float64, uniform bool) Initial {
@@ -52,17 +53,20 @@ func xavier(name string, gain []float64, uniform bool) Initial {
 	}
 }
 
-// Kaiming are the options of torch.nn.init.kaiming_uniform_ and kaiming_normal_; its zero value has their defaults.
+// Kaiming are the options of torch.nn.init.kaiming_uniform_ and kaiming_normal_. The zero value has
+// their defaults.
 type Kaiming struct {
 	A            float64 // the slope of leaky_relu
 	FanOut       bool    // mode="fan_out": the outputs count, not the inputs
 	Nonlinearity string  // as [Gain] takes it; "": leaky_relu
 }
 
-// InitKaimingUniform draws uniformly with the deviation gain/sqrt(inputs) (torch.nn.init.kaiming_uniform_).
+// InitKaimingUniform draws uniformly with the deviation gain/sqrt(inputs)
+// (torch.nn.init.kaiming_uniform_).
 func InitKaimingUniform(k Kaiming) Initial { return kaiming("InitKaimingUniform", k, true) }
 
-// InitKaimingNormal draws as InitKaimingUniform, from a normal distribution (torch.nn.init.kaiming_normal_).
+// InitKaimingNormal draws as InitKaimingUniform, from a normal distribution
+// (torch.nn.init.kaiming_normal_).
 func InitKaimingNormal(k Kaiming) Initial { return kaiming("InitKaimingNormal", k, false) }
 
 func kaiming(name string, k Kaiming, uniform bool) Initial {
@@ -85,8 +89,8 @@ func kaiming(name string, k Kaiming, uniform bool) Initial {
 	}
 }
 
-// Gain is by how much values grow before an activation of that name: linear, conv1d to conv3d,
-// sigmoid, tanh, relu, leaky_relu with a slope, 0.01 if it is left out, selu
+// Gain returns the factor for the deviation of weights before an activation of that name: linear,
+// conv1d to conv3d, sigmoid, tanh, relu, selu, or leaky_relu with a slope, by default 0.01
 // (torch.nn.init.calculate_gain).
 func Gain(nonlinearity string, slope ...float64) (float64, error) {
 	switch nonlinearity {

@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Initializer makes what a training needs, parameters and layers with their first values, data,
-// optimisers, tapes, on one runtime, in one dtype, from one sequence of random numbers:
+// Initializer makes the objects of a training: parameters and layers with their initial values,
+// data, and tapes. It uses one runtime, one dtype and one sequence of random numbers:
 //
 //	in := nn.Init(ctx, env, nn.Seed(1))
 //	model := nn.Sequential{in.Linear(784, 512), nn.ReLU{}, in.Linear(512, 10)}
@@ -21,26 +21,26 @@ import (
 //	if err := in.Err(); err != nil {
 //
 // Its first error sticks: the call that fails and all later ones return values that do nothing and
-// are never nil, and what reads those fails with that error. What was made since Err last returned
-// nil is released. Close releases everything that it made.
+// are never nil, and each use of these values fails with that error. Everything made since Err last
+// returned nil is released. Close releases everything that the Initializer made.
 //
-// A layer of the program's own is made of parameters, by a function that takes an Initializer, and
-// tells of its own errors with Fail. An Initializer belongs to one goroutine at a time.
+// A program makes a layer of its own in a function that takes an Initializer, makes the parameters
+// with it, and reports errors to Fail. An Initializer belongs to one goroutine at a time.
 type Initializer struct {
 	ctx   context.Context
 	rt    *tensor.Runtime
 	dtype tensor.Dtype
-	// compute is the tapes'.
+	// compute is the compute dtype of the tapes.
 	compute tensor.Dtype
 	rand    *rand.Rand
-	// source is where rand has its numbers from: its state is what a checkpoint keeps.
+	// source is the source of rand. Checkpoints keep its state.
 	source *rand.PCG
 	err    error
 
-	made     []made // in the order of the making
-	accepted int    // how much of made Err has handed to the program
-	bodies   int    // of Steps, that run now
-	steps    int64  // that Steps has begun
+	made     []made // in the order of creation
+	accepted int    // length of made when Err last returned nil
+	bodies   int    // number of loop bodies of Steps that run now
+	steps    int64  // number of steps that Steps has begun
 	closed   bool
 	closeErr error
 }
@@ -54,19 +54,20 @@ type initOption func(*Initializer)
 
 func (f initOption) apply(in *Initializer) { f(in) }
 
-// Seed gives an initialiser the same random numbers in every run (torch.manual_seed; the generator is a PCG). Without
-// it they differ.
+// Seed makes the random numbers the same in every run (torch.manual_seed; the generator is a PCG).
+// Without it they differ.
 func Seed(seed uint64) InitOption {
 	return initOption(func(in *Initializer) { in.source = rand.NewPCG(seed, 0) })
 }
 
-// Dtype is the type of an initialiser's parameters and tensors, Float32 or Float64. Without it it is Float32.
+// Dtype sets the dtype of an initialiser's parameters and tensors: Float32, the default, or
+// Float64.
 func Dtype(dtype tensor.Dtype) InitOption {
 	return initOption(func(in *Initializer) { in.dtype = dtype })
 }
 
-// Init makes an initialiser of things on rt. ctx is the context of its allocations and of its
-// optimisers and tapes; what it makes belongs to no lifetime in ctx.
+// Init makes an initialiser on rt. ctx is the context of its allocations and of its optimisers and
+// tapes. Its objects belong to no lifetime in ctx.
 func Init(ctx context.Context, rt *tensor.Runtime, options ...InitOption) *Initializer {
 	in := &Initializer{ctx: ctx, rt: rt, dtype: tensor.Float32, compute: tensor.Float32}
 	for _, o := range options {
@@ -96,26 +97,26 @@ func Init(ctx context.Context, rt *tensor.Runtime, options ...InitOption) *Initi
 	return in
 }
 
-// Runtime is where everything is made.
+// Runtime returns the initialiser's runtime.
 func (in *Initializer) Runtime() *tensor.Runtime { return in.rt }
 
-// Context is the context that Init was given.
+// Context returns the context of Init.
 func (in *Initializer) Context() context.Context { return in.ctx }
 
-// Dtype is the type of the parameters.
+// Dtype returns the dtype of the parameters.
 func (in *Initializer) Dtype() tensor.Dtype { return in.dtype }
 
 // RandomState returns the state of the initialiser's random numbers (torch.get_rng_state).
 func (in *Initializer) RandomState() ([]byte, error) { return in.source.MarshalBinary() }
 
-// SetRandomState makes the random numbers go on from a state (torch.set_rng_state).
+// SetRandomState continues the random numbers from a state (torch.set_rng_state).
 func (in *Initializer) SetRandomState(state []byte) error { return in.source.UnmarshalBinary(state) }
 
-// Rand is the source of the random numbers, for layers that draw their own.
+// Rand returns the source of the random numbers, for layers that draw their own.
 func (in *Initializer) Rand() *rand.Rand { return in.rand }
 
-// Err returns the first error, or nil. With nil what was made until now is the program's: a later
-// error leaves it alone.
+// Err returns the first error, or nil. If it returns nil, a later error does not release the
+// objects made until now.
 func (in *Initializer) Err() error {
 	if in.err == nil {
 		in.accepted = len(in.made)
@@ -123,8 +124,8 @@ func (in *Initializer) Err() error {
 	return in.err
 }
 
-// Fail makes err stick, unless it is nil or another one does, and releases what was made since Err
-// last returned nil. It is for layers outside of this package.
+// Fail makes err stick, unless it is nil or another error does, and releases everything made since
+// Err last returned nil. It is for layers outside of this package.
 func (in *Initializer) Fail(err error) {
 	if in.err != nil || err == nil {
 		return
@@ -141,7 +142,7 @@ func (in *Initializer) fail(call string, err error) {
 	}
 }
 
-// usable tells whether a call can make something.
+// usable reports whether a call can make something.
 func (in *Initializer) usable(call string) bool {
 	if in.closed {
 		in.fail(call, fmt.Errorf("%w: the initialiser was closed", autograd.ErrInvalid))
@@ -149,8 +150,9 @@ func (in *Initializer) usable(call string) bool {
 	return in.err == nil
 }
 
-// Close releases what the initialiser made: optimisers, parameters with their gradients, tensors. What the program has
-// released already is left alone. It returns the error that sticks, if any, and is idempotent.
+// Close releases what the initialiser made or owns: optimisers, parameters with their gradients,
+// tensors. It skips those that the program has released. It returns the error that sticks, if any,
+// and is idempotent.
 func (in *Initializer) Close() error {
 	if !in.closed {
 		in.closed = true
@@ -160,12 +162,13 @@ func (in *Initializer) Close() error {
 	return in.closeErr
 }
 
-// Steps gives a tape for each of n steps of a training, and closes it after the body of the loop,
-// however that ends. The loop ends early when the initialiser has an error: that of a step's tape,
-// with which it sticks, or of its context, which is looked at before each step. The tapes' random
-// operations have seeds of the initialiser's sequence. In profiles the steps of all calls are
-// counted, from 1 on ([memcache.WithStep]). Tensors that [Initializer.Tensor] and
-// [Initializer.Labels] make in the body are the step's, and are released with its tape.
+// Steps yields a tape for each of n training steps, and closes it after the loop's body, also if
+// the body panics or leaves the loop. The loop ends early when the initialiser has an error. The
+// error of a step's tape sticks to the initialiser, and the error of its context, which Steps
+// checks before each step, does too. The tapes' random operations have seeds from the initialiser's
+// sequence. Profiles count the steps of all calls, from 1 on ([memcache.WithStep]). Tensors that
+// [Initializer.Tensor] and [Initializer.Labels] make in the body belong to the step, and are
+// released with its tape.
 //
 //	for step, tape := range in.Steps(200) {
 //		loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
@@ -173,8 +176,8 @@ func (in *Initializer) Close() error {
 //	}
 //	err := in.Err()
 //
-// In a capture ([tensor.Runtime.Capture]) the loop runs once, and each replay is as many steps
-// more, whose tapes have seeds of their own.
+// In a capture ([tensor.Runtime.Capture]) the loop runs once, and each replay counts as the same
+// number of further steps, with new seeds.
 func (in *Initializer) Steps(n int) iter.Seq2[int, *autograd.Tape] {
 	return func(yield func(int, *autograd.Tape) bool) {
 		for i := 0; i < n && in.usable("Steps"); i++ {
@@ -199,9 +202,9 @@ func (in *Initializer) step(i int, yield func(int, *autograd.Tape) bool) bool {
 	return yield(i, tape)
 }
 
-// tape is the next step's. In a capture it takes memory from the capture's pool, and each replay is
-// a step, with a seed of its own. What fails in a capture that fails is Capture's error, and does
-// not stick.
+// tape makes the tape of the next step. In a capture it takes memory from the capture's pool, and
+// each replay is a step with a new seed. An error in a failed capture does not stick, because
+// Capture returns it.
 func (in *Initializer) tape() *autograd.Tape {
 	c := in.rt.Capturing()
 	if c == nil {
@@ -214,7 +217,7 @@ func (in *Initializer) tape() *autograd.Tape {
 	was := in.err
 	c.OnFailure(func() { in.err = was })
 	if in.err == nil {
-		in.accepted = len(in.made) // an error of the capture releases nothing that was there before
+		in.accepted = len(in.made) // an error of the capture releases nothing made before it
 	}
 	tape := autograd.NewTape(c.Pool().Context(memcache.WithStep(in.ctx, in.steps+1)), in.rt)
 	in.stick(c.OnReplay(func() error { in.steps++; return nil }))
@@ -223,20 +226,20 @@ func (in *Initializer) tape() *autograd.Tape {
 	return tape
 }
 
-// stick is Fail for an error that comes after the making, and leaves everything as it is.
+// stick is Fail, but releases nothing.
 func (in *Initializer) stick(err error) {
 	if in.err == nil {
 		in.err = err
 	}
 }
 
-// String is such as "initializer of 12 tensors and layers".
+// String returns a text such as "initializer of 12 tensors and layers".
 func (in *Initializer) String() string {
 	return fmt.Sprintf("initializer of %d tensors and layers", len(in.made))
 }
 
-// ComputeDtype lets the tapes of [Initializer.Steps] compute in 16 bits, while parameters are
-// float32: see [autograd.Tape.SetComputeDtype], which tapes that the program makes are told by.
+// ComputeDtype makes the tapes of [Initializer.Steps] compute in 16 bits, while parameters are
+// float32. For other tapes call [autograd.Tape.SetComputeDtype].
 func ComputeDtype(dtype tensor.Dtype) InitOption {
 	return initOption(func(in *Initializer) { in.compute = dtype })
 }

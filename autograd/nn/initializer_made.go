@@ -8,15 +8,15 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// made is something that the initialiser releases.
+// made is an object that the initialiser releases.
 type made struct {
 	release func(context.Context) error
-	data    *tensor.Tensor // nil except for what Tensor and Labels made
+	data    *tensor.Tensor // of Tensor or Labels; otherwise nil
 }
 
-// add forgets tensors that the program has released before the list grows, so that a loop that
-// makes and releases tensors of its own does not make the list longer. Steps forgets those of its
-// body itself.
+// add appends m. Before the list grows, it removes tensors that the program has released, so that a
+// loop that makes and releases tensors does not lengthen the list. In a body of Steps it removes
+// none, because Steps does.
 func (in *Initializer) add(m made) {
 	if len(in.made) == cap(in.made) && in.bodies == 0 {
 		in.forget(0, func(t *tensor.Tensor) bool { return t.Released() })
@@ -34,7 +34,7 @@ func (in *Initializer) releaseData(i int) (err error) {
 	return err
 }
 
-// forget takes the tensors that gone reports off the list, from the i-th element on.
+// forget removes from the list the tensors for which gone is true, from the i-th element on.
 func (in *Initializer) forget(i int, gone func(*tensor.Tensor) bool) {
 	if i > len(in.made) { // Fail has released them
 		return
@@ -52,7 +52,7 @@ func (in *Initializer) forget(i int, gone func(*tensor.Tensor) bool) {
 	in.made = kept
 }
 
-// releaseAll returns err, with those of the releases, if there are any.
+// releaseAll releases all in reverse order, and returns err joined with the errors of the releases.
 func releaseAll(ctx context.Context, all []made, err error) error {
 	for _, m := range slices.Backward(all) {
 		if e := m.release(ctx); e != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Linear makes a dense layer with so many inputs and outputs (torch.nn.Linear). Weights and biases are drawn uniformly
-// from ±1/sqrt(inputs), PyTorch's default, in float64 and in the order of the parameters. It takes [NoBias].
+// Linear makes a dense layer (torch.nn.Linear). Weights and biases are drawn uniformly from
+// ±1/sqrt(inputs), PyTorch's default, in float64 and in the order of the parameters. It takes
+// [NoBias].
 func (in *Initializer) Linear(inputs, outputs int, options ...LayerOption) *Linear {
 	call := fmt.Sprintf("Linear(%d, %d)", inputs, outputs)
 	if inputs < 1 || outputs < 1 {
@@ -28,15 +29,16 @@ func (in *Initializer) Linear(inputs, outputs int, options ...LayerOption) *Line
 	return l
 }
 
-// fanIn makes a parameter drawn uniformly from ±1/sqrt(fan): PyTorch's default of dense layers and
-// convolutions, where fan is the number of products in an output; and of recurrent layers, where
-// fan is the number of states.
+// fanIn makes a parameter drawn uniformly from ±1/sqrt(fan). This is PyTorch's default for dense
+// layers and convolutions, where fan is the number of products in an output, and for recurrent
+// layers, where fan is the number of states.
 func (in *Initializer) fanIn(call string, fan int, shape ...int) *autograd.Parameter {
 	bound := 1 / math.Sqrt(float64(fan))
 	return in.parameter(call, func() float64 { return (2*in.rand.Float64() - 1) * bound }, shape...)
 }
 
-// Uniform makes a parameter of numbers that are drawn uniformly from [low, high) in float64 (torch.nn.init.uniform_).
+// Uniform makes a parameter of numbers drawn uniformly from [low, high) in float64
+// (torch.nn.init.uniform_).
 func (in *Initializer) Uniform(low, high float64, shape ...int) *autograd.Parameter {
 	call := fmt.Sprintf("Uniform(%v, %v) of %v", low, high, tensor.Shape(shape))
 	if !(low <= high && high-low <= math.MaxFloat64) {
@@ -45,7 +47,8 @@ func (in *Initializer) Uniform(low, high float64, shape ...int) *autograd.Parame
 	return in.parameter(call, func() float64 { return low + (high-low)*in.rand.Float64() }, shape...)
 }
 
-// Normal makes a parameter of numbers that are drawn from a normal distribution in float64 (torch.nn.init.normal_).
+// Normal makes a parameter of numbers drawn from a normal distribution in float64
+// (torch.nn.init.normal_).
 func (in *Initializer) Normal(mean, std float64, shape ...int) *autograd.Parameter {
 	call := fmt.Sprintf("Normal(%v, %v) of %v", mean, std, tensor.Shape(shape))
 	if !(math.Abs(mean) <= math.MaxFloat64 && std >= 0 && std <= math.MaxFloat64) {
@@ -64,13 +67,13 @@ func (in *Initializer) Ones(shape ...int) *autograd.Parameter {
 	return in.constant(fmt.Sprintf("Ones of %v", tensor.Shape(shape)), 1, shape...)
 }
 
-// constant is a parameter of equal numbers.
+// constant makes a parameter of equal numbers.
 func (in *Initializer) constant(call string, v float64, shape ...int) *autograd.Parameter {
 	return in.parameter(call, func() float64 { return v }, shape...)
 }
 
-// Parameter makes a parameter with a copy of data, which has as many elements as the shape; without a shape it has one
-// dimension.
+// Parameter makes a parameter with a copy of data, which must have as many elements as the shape.
+// Without a shape the parameter has one dimension.
 func (in *Initializer) Parameter(data []float64, shape ...int) *autograd.Parameter {
 	t := in.Tensor(data, shape...)
 	if t.Released() {
@@ -85,7 +88,8 @@ func (in *Initializer) Parameter(data []float64, shape ...int) *autograd.Paramet
 	return p
 }
 
-// parameter allocates before it draws: a size that the device can't hold is an error, not the end of the program.
+// parameter allocates before it draws, so that a size that the device can't hold is an error,
+// instead of exhausting the host's memory.
 func (in *Initializer) parameter(call string, next func() float64, shape ...int) *autograd.Parameter {
 	if !in.usable(call) {
 		return in.noParameter()
@@ -102,7 +106,7 @@ func (in *Initializer) parameter(call string, next func() float64, shape ...int)
 	return in.parameterOf(call, t)
 }
 
-// parameterOf makes t a parameter, which the initialiser releases.
+// parameterOf makes a parameter of t, which the initialiser releases.
 func (in *Initializer) parameterOf(call string, t *tensor.Tensor) *autograd.Parameter {
 	p, err := autograd.NewParameter(t)
 	if err != nil {
@@ -113,7 +117,7 @@ func (in *Initializer) parameterOf(call string, t *tensor.Tensor) *autograd.Para
 	return p
 }
 
-// dry reports whether the device keeps no values, so that none are drawn.
+// dry reports whether the device keeps no values; then none are drawn.
 func (in *Initializer) dry() bool { return in.rt.Device().Properties().Dry }
 
 func (in *Initializer) fill(ctx context.Context, t *tensor.Tensor, next func() float64) error {
@@ -134,11 +138,12 @@ func draw[T float32 | float64](n int, next func() float64) []T {
 	return s
 }
 
-// noParameter is a parameter that does nothing, as there is an error; a tape that is given it says which.
+// noParameter returns a parameter without a value, for use after an error. A tape that reads it
+// fails with that error.
 func (in *Initializer) noParameter() *autograd.Parameter { return autograd.MissingParameter(in.err) }
 
 // Tensor makes a tensor with a copy of data in the initialiser's dtype; see [tensor.FromSlice]. In
-// the body of [Initializer.Steps] it is the step's.
+// the body of [Initializer.Steps] it belongs to the step.
 func (in *Initializer) Tensor(data []float64, shape ...int) *tensor.Tensor {
 	return in.tensor(fmt.Sprintf("%d numbers", len(data)), memcache.CategoryInput, func(ctx context.Context) (*tensor.Tensor, error) {
 		if in.dtype == tensor.Float64 {
@@ -153,19 +158,19 @@ func (in *Initializer) Tensor(data []float64, shape ...int) *tensor.Tensor {
 }
 
 // Labels makes a tensor of class labels; see [tensor.Labels]. In the body of [Initializer.Steps] it
-// is the step's.
+// belongs to the step.
 func (in *Initializer) Labels(labels []int, classes int) *tensor.Tensor {
 	return in.tensor(fmt.Sprintf("%d labels", len(labels)), memcache.CategoryInput, func(ctx context.Context) (*tensor.Tensor, error) {
 		return tensor.Labels(ctx, in.rt, labels, classes)
 	})
 }
 
-// context is that of memory of a category that the initialiser makes.
+// context returns the context for allocations of a category.
 func (in *Initializer) context(c memcache.Category) context.Context {
 	return memcache.WithCategory(tensor.Detached(in.ctx), c)
 }
 
-// tensor is one that the initialiser releases.
+// tensor makes a tensor that the initialiser releases.
 func (in *Initializer) tensor(call string, c memcache.Category, make func(context.Context) (*tensor.Tensor, error)) *tensor.Tensor {
 	if !in.usable(call) {
 		return tensor.Missing(in.err)
@@ -183,8 +188,9 @@ func (in *Initializer) tensor(call string, c memcache.Category, make func(contex
 	return t
 }
 
-// Own makes the initialiser close o, such as an optimiser, and returns it. The error that o has
-// been made with sticks to the initialiser. If the initialiser has an error, the caller closes o.
+// Own makes the initialiser close o, such as an optimiser, and returns it. If o has a method Err
+// that returns an error, that error sticks to the initialiser. If the initialiser has an error
+// before the call, the caller closes o.
 //
 //	adam := nn.Own(in, optim.NewAdam(model.Parameters(), optim.AdamConfig{}))
 func Own[O io.Closer](in *Initializer, o O) O {

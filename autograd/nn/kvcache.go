@@ -12,9 +12,9 @@ import (
 )
 
 // KVCache keeps the keys and values of the tokens that a model has seen, for each of its
-// attentions, so that each token of a generated text is computed once. Its memory is allocated at
-// once, of category activation and module "KVCache"; tokens are appended in place. One goroutine
-// uses it at a time. It belongs to the caller, until Release.
+// attentions, so that each token of a generated text is computed once. NewKVCache allocates all of
+// its memory, with category activation and module "KVCache"; tokens are appended in place. One
+// goroutine uses it at a time. It belongs to the caller, until Release.
 type KVCache struct {
 	cfg          KVCacheConfig
 	rt           *tensor.Runtime
@@ -25,15 +25,15 @@ type KVCache struct {
 // KVCacheConfig is the size of a KVCache, which takes 2 Layers Batch Heads Length HeadSize
 // elements.
 type KVCacheConfig struct {
-	Layers   int          // attentions
-	Batch    int          // rows
+	Layers   int          // number of attentions
+	Batch    int          // number of rows
 	Heads    int          // of keys and values, see AttentionConfig.GQA
-	Length   int          // tokens of a row, at most
+	Length   int          // most tokens of a row
 	HeadSize int          // numbers of a key, and of a value
 	Dtype    tensor.Dtype // 0: Float32
 }
 
-// NewKVCache allocates a cache, which has no tokens.
+// NewKVCache allocates an empty cache.
 func NewKVCache(ctx context.Context, rt *tensor.Runtime, cfg KVCacheConfig) (*KVCache, error) {
 	if rt == nil || min(cfg.Layers, cfg.Batch, cfg.Heads, cfg.Length, cfg.HeadSize) < 1 {
 		return nil, fmt.Errorf("nn: NewKVCache: %w: runtime %v, %+v: want a runtime and sizes of at least 1", autograd.ErrInvalid, rt, cfg)
@@ -56,7 +56,7 @@ func NewKVCache(ctx context.Context, rt *tensor.Runtime, cfg KVCacheConfig) (*KV
 	return c, nil
 }
 
-// Len is the number of tokens of a row.
+// Len returns the number of tokens of a row.
 func (c *KVCache) Len() int {
 	if c == nil || len(c.tokens) == 0 {
 		return 0
@@ -64,7 +64,7 @@ func (c *KVCache) Len() int {
 	return slices.Min(c.tokens)
 }
 
-// Reset forgets all tokens and keeps the memory.
+// Reset removes all tokens and keeps the memory.
 func (c *KVCache) Reset() {
 	if c != nil {
 		clear(c.tokens)
@@ -85,9 +85,9 @@ func (c *KVCache) Release() (err error) {
 
 // Attend appends keys and values (batch, heads, n, head size) of n new tokens to those of a layer,
 // and lets their queries (batch, query heads, n, head size) attend to all tokens up to their own.
-// Each layer attends once in a step, from layer 0 on. The tape is one of [autograd.NoGrad]; it
-// keeps nothing. Of cfg, Scale, GQA and KeyPadding, (batch, all tokens), count. After an error the
-// layer has the tokens that it had. If that leaves layers with different tokens, call Reset.
+// Each layer attends once in a step, from layer 0 on. The tape must be one of [autograd.NoGrad].
+// cfg may set Scale, GQA and KeyPadding, (batch, all tokens). An error does not change the layer's
+// number of tokens. If layers then have different numbers, call Reset.
 func (c *KVCache) Attend(t *autograd.Tape, layer int, q, k, v *autograd.Variable, cfg autograd.AttentionConfig) *autograd.Variable {
 	if !t.Begin("KVCache", q, k, v) {
 		return t.Fail(nil)
@@ -147,9 +147,9 @@ func (c *KVCache) check(t *autograd.Tape, layer int, q, k, v *autograd.Variable,
 	return n, nil
 }
 
-// ForwardCached is Forward of new tokens alone, which attend to those of earlier calls, too; see
-// [KVCache.Attend]. layer is the number of the layer among the attentions of the model. Sequences
-// are those of new tokens, (n, batch, size), or (batch, n, size) with BatchFirst.
+// ForwardCached is Forward of new tokens only, which attend to those of earlier calls, too; see
+// [KVCache.Attend]. layer is the index of the layer among the attentions of the model. x has the
+// new tokens, (n, batch, size), or (batch, n, size) with BatchFirst.
 func (m *MultiHeadAttention) ForwardCached(t *autograd.Tape, x *autograd.Variable, cache *KVCache, layer int, cfg autograd.AttentionConfig) *autograd.Variable {
 	own, local, ok := m.begin(t, x, x, x)
 	switch {

@@ -10,8 +10,8 @@ import (
 
 // Layer is a function with parameters: a dense layer, an activation, a model.
 type Layer interface {
-	// Forward computes the layer on t's tape. It leaves x to the caller and releases what it made on
-	// the way, as [autograd.Tape.Layer] does.
+	// Forward computes the layer on the tape t. It leaves x to the caller and releases its
+	// intermediate values, as [autograd.Tape.Layer] does.
 	Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 	// Parameters are the layer's parameters with their names inside the layer.
 	Parameters() autograd.Parameters
@@ -68,7 +68,8 @@ func (ReLU) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 // Parameters is empty.
 func (ReLU) Parameters() autograd.Parameters { return nil }
 
-// Flatten makes a matrix of its argument: all dimensions but the first become one (torch.nn.Flatten).
+// Flatten makes a matrix of its argument: all dimensions except the first become one
+// (torch.nn.Flatten).
 type Flatten struct{}
 
 // Forward returns x as (rows, the rest), in the same memory.
@@ -98,7 +99,7 @@ type Sequential []Layer
 
 // Forward applies the layers in order. It releases each value between them after the layer that
 // reads it, and computes a [Linear] followed by a [ReLU] as one operation, in place. Activations
-// and [Dropout] work in place too where no gradient needs their argument.
+// and [Dropout] work in place too if no gradient needs their argument.
 func (s Sequential) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	at := search{around: t.EnterLayer("", "").Around()}
 	if len(s) > 0 {
@@ -126,7 +127,7 @@ func (s Sequential) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Va
 			lent = last.Lend(once)
 		}
 		y = func() *autograd.Variable {
-			if at.found || at.unnamed { // else the chain has no place in the model
+			if at.found || at.unnamed { // otherwise the chain has no path in the model
 				defer chain.EnterPart(strconv.Itoa(i), typeName(s[i])).Leave()
 			}
 			if fuse {
@@ -145,11 +146,11 @@ func (s Sequential) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Va
 	return y
 }
 
-// Buffers are those of all layers, named as parameters are.
+// Buffers are those of all layers, named like the parameters.
 func (s Sequential) Buffers() []NamedTensor { return buffersOf(s, true).buffers }
 
-// Parameters are those of all layers, with the layer's number before the name: "0.weight", "0.bias",
-// "2.weight". Those of a layer that stands in two places have the first name.
+// Parameters are those of all layers, with the layer's number before the name: "0.weight",
+// "0.bias", "2.weight". Those of a layer that is used twice have the first name.
 func (s Sequential) Parameters() autograd.Parameters { return parametersIn(s) }
 
 // readsOnce is a layer that reads its argument in one operation, or passes it to another such
@@ -161,7 +162,7 @@ func (Dropout) readsOnce()    {}
 func (unchanged) readsOnce()  {}
 func (Sequential) readsOnce() {}
 
-// noLayer is the result of a layer that is nil.
+// noLayer returns the result of a nil layer.
 func noLayer(t *autograd.Tape, name string) *autograd.Variable {
 	return t.Fail(fmt.Errorf("nn: %s: %w: the layer is nil", name, autograd.ErrInvalid))
 }

@@ -11,18 +11,19 @@ import (
 )
 
 // Lengths are the lengths of the rows of a batch of padded sequences, for the RunPadded of
-// recurrent layers (torch.nn.utils.rnn.pack_padded_sequence). They are in device memory, 2 steps
-// batch + batch numbers of 4 bytes, and belong to the caller, until Release.
+// recurrent layers (torch.nn.utils.rnn.pack_padded_sequence). They take 2*steps*batch + batch
+// numbers of 4 bytes in device memory, and belong to the caller, until Release.
 type Lengths struct {
 	rt           *tensor.Runtime
 	steps, batch int
-	// numbers are three int32 lists: for each step and row 1 up to the row's end and 0 after it,
-	// then the place of what is there in reverse, steps after the end staying, and for each row the
-	// place of its last step. Place step*batch+row is a row of the states (steps*batch, n).
+	// numbers are three int32 lists: for each step and row 1 up to the row's end and 0 after it;
+	// then for each step and row the index of the element that reversing the row puts there, where
+	// steps after the end stay; then for each row the index of its last step. The index
+	// step*batch+row is that of a row of the states (steps*batch, n).
 	numbers *tensor.Tensor
 }
 
-// NewLengths makes the lengths, of 1 up to so many steps, of the rows of a batch.
+// NewLengths makes the lengths of the rows of a batch, each from 1 to steps.
 func NewLengths(ctx context.Context, rt *tensor.Runtime, steps int, lengths ...int) (*Lengths, error) {
 	l := &Lengths{rt: rt, steps: steps, batch: len(lengths)}
 	numbers, err := l.places(lengths)
@@ -36,8 +37,9 @@ func NewLengths(ctx context.Context, rt *tensor.Runtime, steps int, lengths ...i
 	return l, nil
 }
 
-// Set overwrites the lengths, of as many rows, in place: replays of a captured step read them. A
-// tape that has read them must not run its backward pass after that.
+// Set overwrites the lengths of the same number of rows in place, so that replays of a captured
+// step read the new ones. A tape that has read the old ones must not run its backward pass after
+// Set.
 func (l *Lengths) Set(ctx context.Context, lengths ...int) error {
 	numbers, err := l.places(lengths)
 	if err == nil {
@@ -120,17 +122,17 @@ func (e *ends) release() {
 	}
 }
 
-// masked is x with zeros after the end of each row.
+// masked returns x with zeros after the end of each row.
 func (e *ends) masked(x *autograd.Variable) *autograd.Variable {
 	return e.t.Frame(func() *autograd.Variable { return e.t.Where(e.seen, x, e.zeros) })
 }
 
-// reverse turns each row round, up to its end.
+// reverse returns x with each row reversed, up to its end.
 func (e *ends) reverse(x *autograd.Variable) *autograd.Variable {
 	return e.t.Frame(func() *autograd.Variable { return e.t.Reshape(e.take(x, e.reversed), x.Shape()...) })
 }
 
-// lastOf is each row's last element.
+// lastOf returns each row's last element.
 func (e *ends) lastOf(x *autograd.Variable) *autograd.Variable {
 	return e.t.Frame(func() *autograd.Variable { return e.take(x, e.last) })
 }

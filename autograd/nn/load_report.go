@@ -19,7 +19,7 @@ type LoadReport struct {
 	Mismatched []LoadedWeight // tensors of another shape, or of a dtype that is not converted
 }
 
-// LoadedWeight is a tensor of the source for one of the model's.
+// LoadedWeight is a tensor of the source and the model's tensor of that name.
 type LoadedWeight struct {
 	Name       string       // in the model
 	From       string       // in the source
@@ -45,7 +45,7 @@ func (w LoadedWeight) fits(info safetensors.Info) bool {
 	return slices.Equal(w.Shape, w.want) || len(w.want) == 0 && slices.Equal(w.Shape, []int{1})
 }
 
-// String is a line, such as "0.weight: F16 (3, 2) of "h.0.w", transposed, as float32 (2, 3)".
+// String returns a line, such as "0.weight: F16 (3, 2) of "h.0.w", transposed, as float32 (2, 3)".
 func (w LoadedWeight) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s %v", w.Name, w.Dtype, w.Shape)
@@ -62,7 +62,7 @@ func (w LoadedWeight) String() string {
 	return b.String()
 }
 
-// String lists everything, a line each.
+// String lists all tensors, one per line.
 func (r LoadReport) String() string {
 	var b strings.Builder
 	section(&b, "loaded", r.Loaded)
@@ -83,7 +83,7 @@ func section[T any](b *strings.Builder, title string, all []T) {
 	}
 }
 
-// check is an error if something is not loaded, or, if that is allowed, if nothing is.
+// check returns an error if a tensor is not loaded or, if partial is true, if no tensor is.
 func (r LoadReport) check(partial bool, model, source int) error {
 	if partial && (len(r.Loaded) > 0 || model == 0) {
 		return nil
@@ -112,7 +112,7 @@ func (r LoadReport) check(partial bool, model, source int) error {
 	return fmt.Errorf("%w: %s", safetensors.ErrState, strings.Join(problems, "; "))
 }
 
-// most is how many names of a kind an error lists.
+// most is the number of names of a kind that an error lists.
 const most = 5
 
 func few(names []string) string {
@@ -123,7 +123,7 @@ func few(names []string) string {
 	return strings.Join(quoted, ", ") + others(len(names))
 }
 
-// others counts those that are not listed.
+// others returns a text with the number of names that are not listed.
 func others(n int) string {
 	if n <= most {
 		return ""

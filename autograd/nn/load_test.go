@@ -301,7 +301,7 @@ func TestLoadWeightsTied(t *testing.T) {
 		report, err := nn.LoadWeights(b.Ctx, model, entries{a, other, floats("b", []int{2}, 9, 9)}, opts...)
 		require.Empty(t, report.Loaded)
 		require.ErrorIs(t, err, safetensors.ErrState)
-		require.ErrorContains(t, err, `"a" and "head" of the source have other numbers, and are one parameter of the model`)
+		require.ErrorContains(t, err, `"a" and "head" of the source have different numbers, and are one parameter of the model`)
 		require.Equal(t, [][]float32{unloaded[0], loadedAs[1]}, p.numbers(b), "nothing is loaded")
 	}
 	_, err := nn.LoadWeights(b.Ctx, model, entries{last})

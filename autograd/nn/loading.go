@@ -47,7 +47,8 @@ func (l *loading) load(ctx context.Context, state []NamedTensor) error {
 	return nil
 }
 
-// tie finds parameters with several names in the source, whose numbers must be equal.
+// tie finds parameters with several names in the source, and returns an error if their numbers
+// differ.
 func (l *loading) tie(ctx context.Context) error {
 	first := map[*tensor.Tensor]LoadedWeight{}
 	for i, w := range l.report.Loaded {
@@ -85,7 +86,7 @@ func (l *loading) match(state []NamedTensor) error {
 			l.infos[name] = info
 		}
 	}
-	supplied := map[*tensor.Tensor]bool{} // by one of its names at least
+	supplied := map[*tensor.Tensor]bool{} // under at least one of its names
 	for _, t := range state {
 		if _, ok := l.infos[t.Name]; ok {
 			supplied[t.Tensor] = true
@@ -109,13 +110,13 @@ func (l *loading) match(state []NamedTensor) error {
 	return l.report.check(l.options.partial, len(state), len(all))
 }
 
-// countsBatches reports whether t is the number of batches of a batch norm, which its files have
-// had since PyTorch 0.4.1.
+// countsBatches reports whether t is the number of batches of a batch norm, which files before
+// PyTorch 0.4.1 lack.
 func countsBatches(t NamedTensor) bool {
 	return t.Name[strings.LastIndexByte(t.Name, '.')+1:] == batchesName && t.Dtype() == tensor.Int64 && t.Rank() == 0
 }
 
-// reader reads what w becomes in the model.
+// reader returns the bytes of w in the model's dtype and shape.
 func (l *loading) reader(ctx context.Context, w LoadedWeight) (io.Reader, error) {
 	info := l.infos[w.Name]
 	own, _ := info.TensorDtype() // there is one: it fits
@@ -140,7 +141,7 @@ func (l *loading) reader(ctx context.Context, w LoadedWeight) (io.Reader, error)
 	return weights.Convert(r, info.Dtype, own, w.Into), nil
 }
 
-// same is an error unless two names of one parameter have equal numbers in the source.
+// same returns an error unless two names of one parameter have equal numbers in the source.
 func (l *loading) same(ctx context.Context, a, b LoadedWeight) error {
 	x, err := l.reader(ctx, a)
 	if err != nil {
@@ -165,7 +166,7 @@ func (l *loading) same(ctx context.Context, a, b LoadedWeight) error {
 			return fmt.Errorf("%q: %w", b.From, err)
 		}
 		if !bytes.Equal(p, q) {
-			return fmt.Errorf("%w: %q and %q of the source have other numbers, and are one parameter of the model: leave one out with nn.Rename",
+			return fmt.Errorf("%w: %q and %q of the source have different numbers, and are one parameter of the model: leave one out with nn.Rename",
 				safetensors.ErrState, a.From, b.From)
 		}
 	}

@@ -12,17 +12,17 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// NameModules tells a model's parameters and buffers their names, as [ParametersOf] and [BuffersOf]
+// NameModules sets the names of a model's parameters and buffers, as [ParametersOf] and [BuffersOf]
 // find them, so that profiles show memory by PyTorch's names of the modules. Optimisers do so for
-// their parameters, and [LoadWeights] for all: it is for programs that have neither. In profiles
-// the name that was told last counts.
+// their parameters, and [LoadWeights] for all; other programs call NameModules. In profiles the
+// last name counts.
 func NameModules(model any) error {
 	if model == nil {
 		return fmt.Errorf("nn: NameModules: %w: the model is nil", autograd.ErrInvalid)
 	}
 	params, buffers := ModelState(model)
 	layers := parametersOf(model, true).layers
-	known := make(map[any]bool) // of several names for one the first counts, as for optimisers
+	known := make(map[any]bool) // the first of a tensor's names counts, as for optimisers
 	for _, p := range params {
 		if known[p.Parameter] {
 			continue
@@ -47,8 +47,8 @@ func NameModules(model any) error {
 	return nil
 }
 
-// modulesBefore are the modules that buffers were made in, by weak.Pointer[tensor.Tensor], since
-// they were told a name. A parameter remembers its own; a buffer is a tensor of the program's.
+// modulesBefore has the modules in which named buffers were made, by weak.Pointer[tensor.Tensor]. A
+// parameter keeps its own, but a buffer is only a tensor.
 var modulesBefore sync.Map
 
 // nameBuffer sets the name of a buffer in the model, as [autograd.Named.SetName] does for a

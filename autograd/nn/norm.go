@@ -14,17 +14,20 @@ import (
 )
 
 // BatchNorm normalises the channels of x (n, channels, ...), of any number of dimensions
-// (torch.nn.BatchNorm1d, BatchNorm2d, BatchNorm3d). On a tape that trains it takes the statistics
-// of the batch and moves its own towards them; on others, and with NoGrad, it takes its own, unless
-// it has none. They move in the forward pass, also if the step fails after that.
+// (torch.nn.BatchNorm1d, BatchNorm2d, BatchNorm3d). On a tape that trains it uses the statistics of
+// the batch, and moves the running statistics towards them. On other tapes, such as those of
+// NoGrad, it uses the running statistics, unless it has none. They move in the forward pass, even
+// if the step fails afterwards.
 type BatchNorm struct {
 	Weight, Bias *autograd.Parameter // (channels); nil: none
 	Mean, Var    *tensor.Tensor      // running statistics, (channels); nil: none
-	Batches      *tensor.Tensor      // how many batches they are of, a scalar of int64; nil: not counted
-	Momentum     *float64            // the batch's share of the new running statistics; nil: 0.1; NaN: they are the mean of all batches
-	Eps          float64             // what is added to the variance; 0: 1e-5
+	Batches      *tensor.Tensor      // number of batches so far, a scalar of int64; nil: not counted
+	// Momentum is the batch's share of the new running statistics; nil: 0.1; NaN: they are the mean
+	// of all batches.
+	Momentum *float64
+	Eps      float64 // what is added to the variance; 0: 1e-5
 
-	named string // the weight's name when the buffers were told theirs
+	named string // the weight's name when nameBuffers last ran
 }
 
 // Forward returns x with normalised channels.
@@ -39,13 +42,13 @@ func (l *BatchNorm) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Va
 			c.Momentum = *l.Momentum
 		}
 		if l.Momentum != nil && *l.Momentum == 0 && c.Training {
-			c.Mean, c.Var = nil, nil // they stay as they are: tensor's 0 is 0.1
+			c.Mean, c.Var = nil, nil // they stay unchanged; in package tensor 0 means 0.1
 		}
 		return t.BatchNorm(x, t.Param(l.Weight), t.Param(l.Bias), c)
 	})
 }
 
-// nameBuffers tells the running statistics their module once the parameters know theirs.
+// nameBuffers sets the module of the running statistics after that of the parameters.
 func (l *BatchNorm) nameBuffers(t *autograd.Tape) {
 	if l.Weight == nil || l.Weight.Name() == l.named {
 		return
@@ -82,8 +85,8 @@ func (l *BatchNorm) Buffers() (all []NamedTensor) {
 
 const batchesName = "num_batches_tracked"
 
-// BatchNorm makes a batch norm of so many channels, with weights of 1 and biases of 0. It takes
-// [Eps], [Momentum], [NoAffine] and [NoRunningStatistics].
+// BatchNorm makes a batch norm with weights of 1 and biases of 0. It takes [Eps], [Momentum],
+// [NoAffine] and [NoRunningStatistics].
 func (in *Initializer) BatchNorm(channels int, options ...LayerOption) *BatchNorm {
 	call := fmt.Sprintf("BatchNorm(%d)", channels)
 	o := in.options(call, options, "Eps", "Momentum", "NoAffine", "NoRunningStatistics")
@@ -101,7 +104,7 @@ func (in *Initializer) BatchNorm(channels int, options ...LayerOption) *BatchNor
 	return l
 }
 
-// eps is that of a normalisation's options.
+// eps returns the eps of a normalisation's options.
 func (in *Initializer) eps(call string, o layerOptions) float64 {
 	if o.was("Eps") && !(o.eps > 0 && o.eps <= math.MaxFloat64) {
 		in.fail(call, fmt.Errorf("%w: eps %v: want a number above 0", autograd.ErrInvalid, o.eps))
@@ -109,7 +112,7 @@ func (in *Initializer) eps(call string, o layerOptions) float64 {
 	return o.eps
 }
 
-// buffer is a tensor of a layer's that is no parameter.
+// buffer makes a tensor of a layer that is not a parameter.
 func (in *Initializer) buffer(call string, v float64, dtype tensor.Dtype, shape ...int) *tensor.Tensor {
 	return in.tensor(call, memcache.CategoryParameter, func(ctx context.Context) (*tensor.Tensor, error) { return in.rt.Full(ctx, v, dtype, shape...) })
 }
@@ -139,8 +142,8 @@ func (l *LayerNorm) Parameters() autograd.Parameters {
 	return weightAndBias(l.Weight, l.Bias)
 }
 
-// LayerNorm makes a layer norm over a last dimension of so many elements, with weights of 1 and biases of 0. It takes
-// [NormalizedShape] for several dimensions, [Eps], [NoAffine] and [NoBias].
+// LayerNorm makes a layer norm over a last dimension of size elements, with weights of 1 and biases
+// of 0. It takes [NormalizedShape] for several dimensions, [Eps], [NoAffine] and [NoBias].
 func (in *Initializer) LayerNorm(size int, options ...LayerOption) *LayerNorm {
 	call := fmt.Sprintf("LayerNorm(%d)", size)
 	o := in.options(call, options, "NormalizedShape", "Eps", "NoAffine", "NoBias")
@@ -154,7 +157,7 @@ func (in *Initializer) LayerNorm(size int, options ...LayerOption) *LayerNorm {
 	return l
 }
 
-// normalized is the shape that a norm is over.
+// normalized returns the shape of the dimensions that a norm is over.
 func (o *layerOptions) normalized(size int) []int {
 	if o.was("NormalizedShape") {
 		return slices.Clone(o.shape)
@@ -185,8 +188,8 @@ func (l *GroupNorm) Parameters() autograd.Parameters {
 	return weightAndBias(l.Weight, l.Bias)
 }
 
-// GroupNorm makes a group norm of so many groups of so many channels in all, with weights of 1 and
-// biases of 0. It takes [Eps] and [NoAffine].
+// GroupNorm makes a group norm, with weights of 1 and biases of 0. groups must divide channels. It
+// takes [Eps] and [NoAffine].
 func (in *Initializer) GroupNorm(groups, channels int, options ...LayerOption) *GroupNorm {
 	call := fmt.Sprintf("GroupNorm(%d, %d)", groups, channels)
 	o := in.options(call, options, "Eps", "NoAffine")
@@ -204,7 +207,7 @@ func (in *Initializer) GroupNorm(groups, channels int, options ...LayerOption) *
 type RMSNorm struct {
 	Weight *autograd.Parameter // of Shape; nil: none
 	Shape  []int               // the last dimensions of x
-	Eps    float64             // what is added to the mean square; 0: the distance from 1 to the next number of x's dtype
+	Eps    float64             // added to the mean square; 0: the distance from 1 to x's next number
 }
 
 // Forward returns x over its root mean square.
@@ -223,8 +226,8 @@ func (l *RMSNorm) Parameters() autograd.Parameters {
 	return weightAndBias(l.Weight, nil)
 }
 
-// RMSNorm makes a root-mean-square norm over a last dimension of so many elements, with weights of 1. It takes
-// [NormalizedShape] for several dimensions, [Eps] and [NoAffine].
+// RMSNorm makes a root-mean-square norm over a last dimension of size elements, with weights of 1.
+// It takes [NormalizedShape] for several dimensions, [Eps] and [NoAffine].
 func (in *Initializer) RMSNorm(size int, options ...LayerOption) *RMSNorm {
 	call := fmt.Sprintf("RMSNorm(%d)", size)
 	o := in.options(call, options, "NormalizedShape", "Eps", "NoAffine")
@@ -235,8 +238,8 @@ func (in *Initializer) RMSNorm(size int, options ...LayerOption) *RMSNorm {
 	return l
 }
 
-// enterNorm begins a layer as [autograd.Tape.Enter] does, for a layer that reads its arguments as an
-// operation does.
+// enterNorm begins a layer as [autograd.Tape.Enter] does, for a layer that reads its arguments as
+// an operation does.
 func enterNorm(t *autograd.Tape, weight *autograd.Parameter, layer string) autograd.Entered {
 	here := t.EnterLayer("", "")
 	if path, ok := weight.Module("weight"); ok && names.Inside(path, here.Around()) {
@@ -245,8 +248,8 @@ func enterNorm(t *autograd.Tape, weight *autograd.Parameter, layer string) autog
 	return here
 }
 
-// ForwardAdd returns x + y, and the norm of that; see [autograd.Tape.AddLayerNorm]. It reads x and
-// y as an operation does, not as a layer, so that [autograd.Variable.Once] counts.
+// ForwardAdd returns x + y, and the norm of the sum; see [autograd.Tape.AddLayerNorm]. It reads x
+// and y as an operation does, not as a layer, so that [autograd.Variable.Once] counts.
 func (l *LayerNorm) ForwardAdd(t *autograd.Tape, x, y *autograd.Variable) (sum, norm *autograd.Variable) {
 	if l == nil {
 		return noLayer(t, "LayerNorm"), t.Fail(nil)
@@ -255,7 +258,7 @@ func (l *LayerNorm) ForwardAdd(t *autograd.Tape, x, y *autograd.Variable) (sum, 
 	return t.AddLayerNorm(x, y, t.Param(l.Weight), t.Param(l.Bias), l.Eps, l.Shape...)
 }
 
-// ForwardAdd is that of [LayerNorm].
+// ForwardAdd is [LayerNorm.ForwardAdd] with a root-mean-square norm.
 func (l *RMSNorm) ForwardAdd(t *autograd.Tape, x, y *autograd.Variable) (sum, norm *autograd.Variable) {
 	if l == nil {
 		return noLayer(t, "RMSNorm"), t.Fail(nil)

@@ -41,8 +41,7 @@ func (l *InstanceNorm) Parameters() autograd.Parameters {
 	return weightAndBias(l.Weight, l.Bias)
 }
 
-// InstanceNorm makes an instance norm of so many channels, without weights and biases. It takes
-// [Eps] and [Affine].
+// InstanceNorm makes an instance norm without weights and biases. It takes [Eps] and [Affine].
 func (in *Initializer) InstanceNorm(channels int, options ...LayerOption) *InstanceNorm {
 	call := fmt.Sprintf("InstanceNorm(%d)", channels)
 	o := in.options(call, options, "Eps", "Affine")

@@ -8,9 +8,9 @@ import (
 	"github.com/cistern-ml/cistern/autograd"
 )
 
-// LayerOption changes a layer that an [Initializer] makes from PyTorch's default, see [Stride],
-// [Padding], [NoBias] and others. A layer that does not take an option says so: it is an error of
-// the Initializer. Of an option that is given twice the last one counts.
+// LayerOption changes a layer that an [Initializer] makes from PyTorch's default; see [Stride],
+// [Padding], [NoBias] and others. An option that a layer does not take is an error of the
+// Initializer. If an option is given twice, the last one counts.
 type LayerOption interface{ set(*layerOptions) }
 
 // layerOption is an option by name.
@@ -24,7 +24,7 @@ func (o layerOption) set(to *layerOptions) {
 	o.apply(to)
 }
 
-// layerOptions are what the options of a layer say.
+// layerOptions are the options of a layer. given has the names of those that were set.
 type layerOptions struct {
 	given []string
 
@@ -38,7 +38,8 @@ type layerOptions struct {
 	sequence                                         sequenceOptions
 }
 
-// options reads the options of a layer, which takes those named; what it does not take is an error that sticks.
+// options reads the options of a layer, which takes those named in takes. Any other one is an error
+// that sticks.
 func (in *Initializer) options(call string, options []LayerOption, takes ...string) layerOptions {
 	var all layerOptions
 	for _, o := range options {
@@ -61,50 +62,53 @@ func optionList(takes []string) string {
 	return "want " + strings.Join(takes, ", ")
 }
 
-// was tells whether an option was given.
+// was reports whether an option was given.
 func (o *layerOptions) was(name string) bool { return slices.Contains(o.given, name) }
 
-// Kernel is the size of a window, in place of the number that the layer is made with: one number
-// for every dimension, or one for each.
+// Kernel is the size of a window, instead of the number that the layer is made with: one number for
+// all dimensions, or one for each.
 func Kernel(n ...int) LayerOption {
 	return layerOption{"Kernel", func(o *layerOptions) { o.kernel = slices.Clone(n) }}
 }
 
-// NormalizedShape is the shape of the last dimensions that a norm is over, in place of the number
+// NormalizedShape is the shape of the last dimensions that a norm is over, instead of the number
 // that the layer is made with.
 func NormalizedShape(shape ...int) LayerOption {
 	return layerOption{"NormalizedShape", func(o *layerOptions) { o.shape = slices.Clone(shape) }}
 }
 
-// Stride is the distance between neighbouring places of a window: one number for every dimension, or one for each.
-// Without it it is 1.
+// Stride is the distance between neighbouring positions of a window: one number for all dimensions,
+// or one for each. The default is 1.
 func Stride(n ...int) LayerOption {
 	return layerOption{"Stride", func(o *layerOptions) { o.stride = slices.Clone(n) }}
 }
 
-// Padding is the number of zeros on both sides: one for every dimension, or one for each. Without it there are none.
+// Padding is the number of zeros on each side: one number for all dimensions, or one for each. The
+// default is 0.
 func Padding(n ...int) LayerOption {
 	return layerOption{"Padding", func(o *layerOptions) { o.padding, o.same = slices.Clone(n), false }}
 }
 
-// SamePadding pads with as many zeros as give a result of the argument's size (padding="same"). The stride must be 1.
+// SamePadding pads with zeros so that the result has the argument's size (padding="same"). The
+// stride must be 1.
 func SamePadding() LayerOption {
 	return layerOption{"SamePadding", func(o *layerOptions) { o.padding, o.same = nil, true }}
 }
 
-// Dilation is the distance between neighbouring elements of a window: one number for every dimension, or one for each.
-// Without it it is 1.
+// Dilation is the distance between neighbouring elements of a window: one number for all
+// dimensions, or one for each. The default is 1.
 func Dilation(n ...int) LayerOption {
 	return layerOption{"Dilation", func(o *layerOptions) { o.dilation = slices.Clone(n) }}
 }
 
-// OutputPadding is what a transposed convolution adds to the size of its result at the end of each dimension.
+// OutputPadding is the number that a transposed convolution adds to the size of its result at the
+// end of each dimension.
 func OutputPadding(n ...int) LayerOption {
 	return layerOption{"OutputPadding", func(o *layerOptions) { o.outputPadding = slices.Clone(n) }}
 }
 
-// Groups cuts the channels of a convolution into groups, which do not see each other. As many groups as channels make a
-// depthwise convolution.
+// Groups splits the channels of a convolution into independent groups. As many groups as channels
+// make a depthwise convolution.
 func Groups(n int) LayerOption {
 	return layerOption{"Groups", func(o *layerOptions) { o.groups = n }}
 }
@@ -124,18 +128,19 @@ func Affine() LayerOption {
 	return layerOption{"Affine", func(o *layerOptions) { o.affine = true }}
 }
 
-// NoRunningStatistics makes a batch norm that always uses the statistics of its batch (track_running_stats=False).
+// NoRunningStatistics makes a batch norm that always uses the statistics of its batch
+// (track_running_stats=False).
 func NoRunningStatistics() LayerOption {
 	return layerOption{"NoRunningStatistics", func(o *layerOptions) { o.noStatistics = true }}
 }
 
-// Eps is what a normalisation adds to the variance.
+// Eps is the number that a normalisation adds to the variance.
 func Eps(eps float64) LayerOption {
 	return layerOption{"Eps", func(o *layerOptions) { o.eps = eps }}
 }
 
-// Momentum is the share of a batch's statistics in the new running ones: 0.1 without it. With 0 the
-// running statistics stay as they are, and NaN makes them the mean of all batches (momentum=None).
+// Momentum is the share of a batch's statistics in the new running ones. The default is 0.1. With 0
+// the running statistics stay unchanged; with NaN they are the mean of all batches (momentum=None).
 func Momentum(share float64) LayerOption {
 	return layerOption{"Momentum", func(o *layerOptions) { o.momentum = new(share) }}
 }

@@ -16,28 +16,30 @@ type sequenceOptions struct {
 	causal                          bool
 }
 
-// Layers is the number of recurrent layers on top of each other (num_layers). Without it it is 1.
+// Layers is the number of recurrent layers on top of each other (num_layers). The default is 1.
 func Layers(n int) LayerOption {
 	return layerOption{"Layers", func(o *layerOptions) { o.sequence.layers = n }}
 }
 
-// Bidirectional runs every recurrent layer in both directions, whose states stand beside each other.
+// Bidirectional runs each recurrent layer in both directions, and joins their states.
 func Bidirectional() LayerOption {
 	return layerOption{"Bidirectional", func(o *layerOptions) { o.sequence.bidirectional = true }}
 }
 
-// BatchFirst takes and gives sequences (batch, steps, n), for which recurrent layers copy them, in
-// place of (steps, batch, n).
+// BatchFirst makes a layer take and return sequences (batch, steps, n) instead of (steps, batch,
+// n). Recurrent layers copy them for that.
 func BatchFirst() LayerOption {
 	return layerOption{"BatchFirst", func(o *layerOptions) { o.sequence.batchFirst = true }}
 }
 
-// ReLUCell makes the cells of an RNN compute max(x + h, 0) in place of tanh(x + h) (nonlinearity="relu").
+// ReLUCell makes the cells of an RNN compute max(x + h, 0) instead of tanh(x + h)
+// (nonlinearity="relu").
 func ReLUCell() LayerOption {
 	return layerOption{"ReLUCell", func(o *layerOptions) { o.sequence.relu = true }}
 }
 
-// DropoutBetween is the share of the numbers between two recurrent layers that is dropped in training.
+// DropoutBetween is the share of the numbers between two recurrent layers that is dropped in
+// training.
 func DropoutBetween(p float64) LayerOption {
 	return layerOption{"DropoutBetween", func(o *layerOptions) { o.sequence.dropout = p }}
 }
@@ -54,13 +56,13 @@ func PaddingIndex(row int) LayerOption {
 	return layerOption{"PaddingIndex", func(o *layerOptions) { o.sequence.padding = []int{row} }}
 }
 
-// Causal hides later places of a sequence from each place.
+// Causal hides later positions of a sequence from each position.
 func Causal() LayerOption {
 	return layerOption{"Causal", func(o *layerOptions) { o.sequence.causal = true }}
 }
 
-// KeyDim and ValueDim are the sizes of an attention's keys and values, where they are not that of
-// the queries (kdim, vdim).
+// KeyDim and [ValueDim] are the sizes of an attention's keys and values, if they differ from that
+// of the queries (kdim, vdim).
 func KeyDim(n int) LayerOption {
 	return layerOption{"KeyDim", func(o *layerOptions) { o.sequence.keys = n }}
 }

@@ -9,9 +9,9 @@ import (
 )
 
 // A layer that holds others finds its path in the model, for profiles, by a parameter: the path is
-// the parameter's name without the name that the layer has for it.
+// the parameter's name without its local name in the layer.
 
-// anchors are the parameters of a model by the model's own names, which a walk finds once.
+// anchors are the parameters of a model under the model's own names. A walk finds them once.
 type anchors struct {
 	once   sync.Once
 	params autograd.Parameters
@@ -22,9 +22,9 @@ func (a *anchors) of(model any) autograd.Parameters {
 	return a.params
 }
 
-// search is for the path of a layer that holds others. Where no parameter knows it as its holder, as
-// with a method Parameters that joins names by itself, the first name that ends as the layer's own
-// counts, if the path is in the layer that the tape is in.
+// search finds the path of a layer that holds others. If no parameter has the layer among its
+// holders, as with a method Parameters that joins names by itself, the first name that ends with
+// the layer's own name counts, if the path is inside of the layer that the tape is in.
 type search struct {
 	self    any    // the layer, as a holder
 	around  string // the path of the layer that the tape is in
@@ -33,7 +33,7 @@ type search struct {
 	unnamed bool // the parameters have no names yet
 }
 
-// layer searches in a layer that stands at these places, each in the chain of the one before, and
+// layer searches in a layer at these places, each an index into the chain at the one before, and
 // reports whether the search is over.
 func (s *search) layer(l Layer, places []int) (over bool) {
 	var ps autograd.Parameters
@@ -66,7 +66,7 @@ func (s *search) layer(l Layer, places []int) (over bool) {
 	return false
 }
 
-// enter begins the layer, of this type, at its path.
+// enter begins the layer at its path. layer is its type.
 func (s *search) enter(t *autograd.Tape, layer string) autograd.Entered {
 	if !s.found {
 		return t.EnterLayer("", "")
@@ -81,7 +81,7 @@ func (s *search) chain(l Sequential, places []int) (over bool) {
 	return over
 }
 
-// unwrapped is the layer in wrappers.
+// unwrapped returns the layer inside of its wrappers.
 func unwrapped(l Layer) Layer {
 	for range maxDepth {
 		w, ok := l.(interface{ wrapped() Layer })
@@ -93,7 +93,7 @@ func unwrapped(l Layer) Layer {
 	return l
 }
 
-// typeName is the name of a layer's type, that of the model for [LayerOf] and [With].
+// typeName returns the name of a layer's type; for [LayerOf] and [With] that of the model.
 func typeName(l any) string {
 	for range maxDepth {
 		if layer, ok := l.(Layer); ok {
@@ -118,8 +118,8 @@ func nameOf(t reflect.Type) string {
 	return t.Name()
 }
 
-// ownParameters are the parameters of a layer, in room if it is one of those that most models are
-// of: they are asked in each step.
+// ownParameters returns the parameters of a layer. For the most common layers it appends them to
+// room, because each step calls it.
 func ownParameters(l Layer, room autograd.Parameters) autograd.Parameters {
 	switch l := l.(type) {
 	case *Linear:

@@ -5,7 +5,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// MaxPool2d is a layer of the greatest elements of windows (torch.nn.MaxPool2d); see [tensor.PoolingConfig].
+// MaxPool2d is a layer of the greatest elements of windows (torch.nn.MaxPool2d); see
+// [tensor.PoolingConfig].
 type MaxPool2d struct {
 	Kernel, Stride, Padding, Dilation []int
 	Ceil                              bool
@@ -39,8 +40,8 @@ func (l AvgPool2d) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Var
 // Parameters is empty.
 func (AvgPool2d) Parameters() autograd.Parameters { return nil }
 
-// AdaptiveAvgPool2d is a layer of averages over as many parts as Size says: one number for both
-// dimensions, or two; -1 leaves a dimension as it is (torch.nn.AdaptiveAvgPool2d).
+// AdaptiveAvgPool2d is a layer of averages over parts. Size is the number of parts: one number for
+// both dimensions, or two; -1 leaves a dimension unchanged (torch.nn.AdaptiveAvgPool2d).
 type AdaptiveAvgPool2d struct{ Size []int }
 
 // Forward returns the averages of x.
@@ -57,7 +58,7 @@ type Dropout2d struct {
 	unchanged
 }
 
-// Forward returns what is left of x over 1-P, or x.
+// Forward returns x with channels dropped and the others over 1-P, or x itself if t does not train.
 func (l Dropout2d) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	if t.Runtime() != nil && !t.Training() {
 		return x
@@ -65,13 +66,13 @@ func (l Dropout2d) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Var
 	return t.Layer(nil, "", func() *autograd.Variable { return t.Dropout2d(x, l.P) })
 }
 
-// Dropout is a layer that sets elements to 0 with probability P, on a tape that trains, and else does nothing
-// (torch.nn.Dropout).
+// Dropout is a layer that sets elements to 0 with probability P on a tape that trains, and
+// otherwise does nothing (torch.nn.Dropout).
 type Dropout struct {
 	P float64 // the zero value drops nothing, and PyTorch's default is 0.5
 }
 
-// Forward returns what is left of x over 1-P, or x.
+// Forward returns x with elements dropped and the others over 1-P, or x itself if t does not train.
 func (l Dropout) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	if t.Runtime() != nil && !t.Training() {
 		return x

@@ -29,7 +29,7 @@ func (l *PReLU) Parameters() autograd.Parameters {
 
 func (*PReLU) readsOnce() {}
 
-// PReLU makes an activation with one weight, or one for each of so many channels, of 0.25.
+// PReLU makes an activation with one weight, or one for each channel. Weights are 0.25.
 func (in *Initializer) PReLU(weights int) *PReLU {
 	call := fmt.Sprintf("PReLU(%d)", weights)
 	if weights < 1 {

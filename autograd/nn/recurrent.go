@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Recurrent is what recurrent layers have in common: cells on top of each other, run over sequences
+// Recurrent is the common part of recurrent layers: cells on top of each other, run over sequences
 // (steps, batch, n), or (batch, steps, n) with BatchFirst, or (steps, n) without a batch.
 type Recurrent struct {
 	Kind tensor.RecurrentKind
@@ -33,8 +33,8 @@ type LSTM Recurrent
 // GRU is a layer of gated recurrent units (torch.nn.GRU).
 type GRU Recurrent
 
-// Forward returns the last layer's states of every step, (steps, batch, hidden), both directions beside each other. It
-// begins with states of zeros.
+// Forward returns the last layer's states of every step, (steps, batch, hidden), both directions
+// beside each other. The initial states are zeros.
 func (r *Recurrent) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	y, _, _ := r.run(t, x, nil, nil, nil, false)
 	return y
@@ -64,40 +64,40 @@ func (r *LSTM) Parameters() autograd.Parameters { return (*Recurrent)(r).Paramet
 // Parameters are [Recurrent.Parameters].
 func (r *GRU) Parameters() autograd.Parameters { return (*Recurrent)(r).Parameters() }
 
-// Run is Forward from the states h0 on, (layers, batch, hidden), or (layers, hidden) without a
-// batch, of which each direction counts as a layer; nil is zeros. hn is the state after the last
+// Run is Forward from the initial states h0, (layers, batch, hidden), or (layers, hidden) without a
+// batch. Each direction counts as a layer, and nil means zeros. hn is the state after the last
 // step, of h0's shape.
 func (r *RNN) Run(t *autograd.Tape, x, h0 *autograd.Variable) (y, hn *autograd.Variable) {
 	y, hn, _ = (*Recurrent)(r).run(t, x, nil, h0, nil, true)
 	return y, hn
 }
 
-// Run is as that of [RNN.Run].
+// Run is like [RNN.Run].
 func (r *GRU) Run(t *autograd.Tape, x, h0 *autograd.Variable) (y, hn *autograd.Variable) {
 	y, hn, _ = (*Recurrent)(r).run(t, x, nil, h0, nil, true)
 	return y, hn
 }
 
-// Run is as that of [RNN.Run]; c0 and cn are the cell states.
+// Run is like [RNN.Run]; c0 and cn are the cell states.
 func (r *LSTM) Run(t *autograd.Tape, x, h0, c0 *autograd.Variable) (y, hn, cn *autograd.Variable) {
 	return (*Recurrent)(r).run(t, x, nil, h0, c0, true)
 }
 
 // RunPadded is Run of rows of different lengths (torch.nn.utils.rnn.pack_padded_sequence, in any
-// order): states stop at a row's end, y is 0 after it, hn is the state there, and the reverse
-// direction begins there. What x is after it does not count, and has no gradient.
+// order). At a row's end the states stop, hn is the state there, and the reverse direction begins
+// there. After the end y is 0, and x is not read and has no gradient.
 func (r *RNN) RunPadded(t *autograd.Tape, x *autograd.Variable, lengths *Lengths, h0 *autograd.Variable) (y, hn *autograd.Variable) {
 	y, hn, _ = (*Recurrent)(r).runPadded(t, x, lengths, h0, nil)
 	return y, hn
 }
 
-// RunPadded is as that of [RNN.RunPadded].
+// RunPadded is like [RNN.RunPadded].
 func (r *GRU) RunPadded(t *autograd.Tape, x *autograd.Variable, lengths *Lengths, h0 *autograd.Variable) (y, hn *autograd.Variable) {
 	y, hn, _ = (*Recurrent)(r).runPadded(t, x, lengths, h0, nil)
 	return y, hn
 }
 
-// RunPadded is as that of [RNN.RunPadded]; c0 and cn are the cell states.
+// RunPadded is like [RNN.RunPadded]; c0 and cn are the cell states.
 func (r *LSTM) RunPadded(t *autograd.Tape, x *autograd.Variable, lengths *Lengths, h0, c0 *autograd.Variable) (y, hn, cn *autograd.Variable) {
 	return (*Recurrent)(r).runPadded(t, x, lengths, h0, c0)
 }
@@ -113,7 +113,8 @@ func (r *Recurrent) name() string {
 	return [...]string{"RNN", "RNN", "LSTM", "GRU"}[min(r.Kind, tensor.GRU)]
 }
 
-// Parameters have PyTorch's names: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_ih_l0_reverse, …
+// Parameters have PyTorch's names: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0,
+// weight_ih_l0_reverse, …
 func (r *Recurrent) Parameters() autograd.Parameters {
 	if r == nil {
 		return nil
@@ -140,8 +141,8 @@ func (r *Recurrent) directions() int {
 	return 1
 }
 
-// run leaves x, h0 and c0 to the caller, and frees what it makes on the way on every tape. Without
-// lengths all rows have all steps.
+// run leaves x, h0 and c0 to the caller, and frees its intermediate values on every tape. If
+// lengths is nil, all rows have all steps.
 func (r *Recurrent) run(t *autograd.Tape, x *autograd.Variable, lengths *Lengths, h0, c0 *autograd.Variable, last bool) (y, hn, cn *autograd.Variable) {
 	if err := r.check(x, h0, c0); err != nil {
 		t.Fail(fmt.Errorf("nn: a recurrent layer: %w", err))
@@ -200,7 +201,8 @@ func (r *Recurrent) run(t *autograd.Tape, x *autograd.Variable, lengths *Lengths
 	return seq.v, hn, cn
 }
 
-// chain is a value and what is computed of it, which is released when the next one has been.
+// chain is a value in a sequence of computations. become releases it, if the chain owns it, after
+// the next one was computed.
 type chain struct {
 	v   *autograd.Variable
 	own bool
@@ -213,10 +215,10 @@ func (c *chain) become(v *autograd.Variable) {
 	c.v, c.own = v, true
 }
 
-// check is an error for what is no layer, no sequence, or not its first states.
+// check returns an error for an invalid layer, sequence or initial state.
 func (r *Recurrent) check(x, h0, c0 *autograd.Variable) error {
 	if r == nil || len(r.Cells) == 0 || len(r.Cells)%r.directions() != 0 || r.Kind > tensor.GRU {
-		return fmt.Errorf("%w: it is nil, or has not one cell for each direction of each layer", autograd.ErrInvalid)
+		return fmt.Errorf("%w: it is nil, or the number of cells is not layers times directions", autograd.ErrInvalid)
 	}
 	shape := x.Shape()
 	if x.Tensor() != nil && len(shape) != 2 && len(shape) != 3 {
@@ -233,7 +235,7 @@ func (r *Recurrent) check(x, h0, c0 *autograd.Variable) error {
 // pass is the pass of one cell.
 type pass struct{ autograd.Recurrence }
 
-// run computes the states. Rows with ends are turned round for the reverse direction, which then
+// run computes the states. For the reverse direction, rows with ends are reversed, so that it
 // begins with their last elements.
 func (p pass) run(t *autograd.Tape, rows *ends) (y, h, c *autograd.Variable) {
 	if rows == nil {
@@ -256,7 +258,7 @@ func (p pass) run(t *autograd.Tape, rows *ends) (y, h, c *autograd.Variable) {
 	return y, h, c
 }
 
-// recurrence is the pass of one cell.
+// recurrence returns the pass of one cell.
 func (r *Recurrent) recurrence(t *autograd.Tape, x *autograd.Variable, cell int, h0, c0 *autograd.Variable) pass {
 	c := r.Cells[cell]
 	return pass{autograd.Recurrence{Kind: r.Kind, Reverse: cell%r.directions() == 1, X: x, WeightIH: t.Param(c.WeightIH), WeightHH: t.Param(c.WeightHH),
@@ -274,7 +276,7 @@ func present(x *autograd.Variable, states ...*autograd.Variable) []*autograd.Var
 	return all
 }
 
-// stateOf is the first state (batch, n) of a cell, or nil.
+// stateOf returns the initial state (batch, n) of a cell, or nil.
 func stateOf(t *autograd.Tape, states *autograd.Variable, cell int, flat bool) *autograd.Variable {
 	if states == nil {
 		return nil
@@ -299,9 +301,9 @@ func statesOf(t *autograd.Tape, states []*autograd.Variable, flat bool) *autogra
 	return t.Cat(0, states...)
 }
 
-// RNN makes a recurrent layer of tanh, or of ReLU with [ReLUCell], for so many inputs and states
-// (torch.nn.RNN). It takes [Layers], [Bidirectional], [BatchFirst], [NoBias], [DropoutBetween].
-// Everything is drawn uniformly from ±1/sqrt(hidden), PyTorch's default.
+// RNN makes a recurrent layer of tanh, or of ReLU with [ReLUCell] (torch.nn.RNN). hidden is the
+// number of states. It takes [Layers], [Bidirectional], [BatchFirst], [NoBias], [DropoutBetween].
+// All weights and biases are drawn uniformly from ±1/sqrt(hidden), PyTorch's default.
 func (in *Initializer) RNN(inputs, hidden int, options ...LayerOption) *RNN {
 	o := in.options("RNN", options, append(recurrentOptions, "ReLUCell")...)
 	kind := tensor.RNNTanh

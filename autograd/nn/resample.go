@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Upsample is a layer of pictures, or lengths, in another size (torch.nn.Upsample); see
+// Upsample is a layer that resizes pictures or sequences (torch.nn.Upsample); see
 // [tensor.InterpolateConfig].
 type Upsample struct {
 	Size                   []int
@@ -24,8 +24,8 @@ func (l Upsample) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Vari
 	})
 }
 
-// ReflectionPad1d is a layer that mirrors lengths at both ends (torch.nn.ReflectionPad1d). Padding
-// is one number, or two: left and right.
+// ReflectionPad1d is a layer that mirrors sequences at both ends (torch.nn.ReflectionPad1d).
+// Padding is one number, or two: left and right.
 type ReflectionPad1d struct {
 	Padding []int
 	unchanged
@@ -72,7 +72,8 @@ func (l ReplicationPad2d) Forward(t *autograd.Tape, x *autograd.Variable) *autog
 	return padEdges(t, "ReplicationPad2d", x, 2, l.Padding, t.ReplicationPad)
 }
 
-// padEdges pads the last dims dimensions of x, of which PyTorch has the last first.
+// padEdges pads the last dims dimensions of x. padding begins with the last dimension, as in
+// PyTorch.
 func padEdges(t *autograd.Tape, name string, x *autograd.Variable, dims int, padding []int,
 	pad func(x *autograd.Variable, before, after []int) *autograd.Variable) *autograd.Variable {
 	return t.Layer(nil, "", func() *autograd.Variable {

@@ -2,14 +2,15 @@ package nn
 
 import "github.com/cistern-ml/cistern/tensor"
 
-// NamedTensor is a tensor with its name in a model, such as "1.running_mean". It stays its layer's.
+// NamedTensor is a tensor with its name in a model, such as "1.running_mean". The layer owns it.
 type NamedTensor struct {
 	Name string
 	*tensor.Tensor
 }
 
-// Buffered is implemented by layers whose state is more than their parameters, such as the running statistics of a
-// batch norm (torch.nn.Module.register_buffer): it is saved with them, and not trained.
+// Buffered is implemented by layers with state besides their parameters, such as the running
+// statistics of a batch norm (torch.nn.Module.register_buffer). Buffers are saved with the
+// parameters, and not trained.
 type Buffered interface {
 	// Buffers are the layer's buffers with their names inside the layer.
 	Buffers() []NamedTensor

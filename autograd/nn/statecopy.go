@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// StateCopy is a copy of a model's parameters and buffers in device memory: the best ones so far,
-// or their mean over the steps.
+// StateCopy is a copy of a model's parameters and buffers in device memory, such as the best ones
+// so far, or their mean over the steps.
 //
 //	ema := nn.Own(in, nn.NewStateCopy(ctx, model))
 //	for _, tape := range in.Steps(1000) {
@@ -22,10 +22,11 @@ import (
 //	err := errors.Join(ema.Swap(ctx), evaluate(), ema.Swap(ctx))
 //
 // All methods queue their work on the runtime's stream and wait for nothing. They work in captures.
-// The model's tensors stay where they are, so that graphs and tapes go on with other values; a tape
-// that saved a parameter before is stale. If the device refuses a launch after the first, a part is
-// done. A StateCopy is a value of a model's state: a checkpoint.Checkpoint or a file of a struct
-// that has both keeps it. It belongs to the goroutine of the parameters.
+// The model's tensors stay in the same memory, so that graphs and later tapes read the new values;
+// a tape that saved a parameter before is stale. If the device refuses a launch after the first, a
+// part of the tensors has changed. A StateCopy can be saved: put it and the model in one struct,
+// and save that in a checkpoint.Checkpoint or a file. It belongs to the goroutine of the
+// parameters.
 type StateCopy struct {
 	rt    *tensor.Runtime
 	pairs []statePair
@@ -40,13 +41,13 @@ type statePair struct {
 	copy NamedTensor
 }
 
-// averages reports whether the tensor has a mean: a step can update its dtype.
+// averages reports whether Average updates the tensor with tensor.Step, which takes these dtypes.
 func (p statePair) averages() bool {
 	return p.of.Dtype() == tensor.Float32 || p.of.Dtype() == tensor.Float64
 }
 
-// NewStateCopy copies the state of a model as [StateDict] has it, tied weights once. An error is
-// that of Err, and of each use. Parameters that are offloaded are refused.
+// NewStateCopy copies the state of a model that [StateDict] lists, tied weights once. Err and each
+// use return its error. Offloaded parameters are an error.
 func NewStateCopy(ctx context.Context, model any) *StateCopy {
 	s := &StateCopy{}
 	if s.err = s.make(ctx, model); s.err != nil {
@@ -89,18 +90,18 @@ func (s *StateCopy) make(ctx context.Context, model any) error {
 // Err returns the error of making the copy, or nil.
 func (s *StateCopy) Err() error { return s.err }
 
-// Save makes the copy that of the model's present state.
+// Save copies the model's current state to the copy.
 func (s *StateCopy) Save(ctx context.Context) error {
 	return s.each("Save", ctx, func(p statePair) error { return s.rt.CopyInPlace(ctx, p.copy.Tensor, p.of) })
 }
 
-// Restore gives the model the state of the copy.
+// Restore copies the copy to the model's state.
 func (s *StateCopy) Restore(ctx context.Context) error {
 	return s.each("Restore", ctx, func(p statePair) error { return s.rt.CopyInPlace(ctx, p.of, p.copy.Tensor) })
 }
 
-// Swap exchanges the copy and the model's state, such as before and after an evaluation. It takes
-// memory of the model's largest tensor meanwhile.
+// Swap exchanges the copy and the model's state, such as before and after an evaluation. It
+// allocates scratch of the size of the model's largest tensor.
 func (s *StateCopy) Swap(ctx context.Context) (err error) {
 	if s.err != nil || s.most == 0 {
 		return s.err
@@ -131,8 +132,8 @@ func (s *StateCopy) Swap(ctx context.Context) (err error) {
 
 // Average makes the copy decay*copy + (1-decay)*state, an exponential moving average
 // (torch.optim.swa_utils.AveragedModel with use_buffers), in one launch of the device for 48
-// tensors. What is neither float32 nor float64, such as a batch norm's number of batches, is
-// copied. decay is from 0 to 1. The first copy counts as the mean of the steps before.
+// tensors. Tensors that are neither float32 nor float64, such as a batch norm's number of batches,
+// are copied. decay is from 0 to 1. The first copy counts as the mean of the steps before.
 func (s *StateCopy) Average(ctx context.Context, decay float64) error {
 	if err := check.Context("nn: StateCopy.Average", ctx); err != nil {
 		return err
@@ -143,7 +144,7 @@ func (s *StateCopy) Average(ctx context.Context, decay float64) error {
 	if s.err != nil {
 		return s.err
 	}
-	// A step of SGD up the gradient: with a decay of the weights of 1 it is copy - lr*(copy-state).
+	// A step of SGD that maximizes, with a weight decay of 1, is copy - lr*(copy-state).
 	rule := tensor.SGD{LR: 1 - decay, WeightDecay: 1, Maximize: true}
 	s.rows = s.rows[:0]
 	for _, p := range s.pairs {
@@ -179,10 +180,10 @@ func (s *StateCopy) each(op string, ctx context.Context, f func(statePair) error
 	return nil
 }
 
-// Parameters are none: an optimiser of a model that has a StateCopy leaves it alone.
+// Parameters is empty, so that an optimiser of a model that has a StateCopy leaves it alone.
 func (s *StateCopy) Parameters() autograd.Parameters { return nil }
 
-// Buffers are the copies, under the names of the model's state. They stay the StateCopy's.
+// Buffers are the copies, under the names of the model's state. The StateCopy owns them.
 func (s *StateCopy) Buffers() []NamedTensor {
 	var all []NamedTensor
 	for _, p := range s.pairs {
@@ -191,7 +192,7 @@ func (s *StateCopy) Buffers() []NamedTensor {
 	return all
 }
 
-// Close frees the copies. The model stays. It is idempotent.
+// Close frees the copies, not the model. It is idempotent.
 func (s *StateCopy) Close() error {
 	var errs []error
 	for _, p := range s.pairs {

@@ -12,9 +12,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// StateDict is what of a model is saved: the values of its parameters, and its buffers, by
-// PyTorch's names (torch.nn.Module.state_dict). The tensors stay the model's. The model is a
-// [Layer], or anything that [ParametersOf] walks. A parameter of two names has both, as in PyTorch.
+// StateDict returns the tensors of a model that are saved: the values of its parameters, and its
+// buffers, under PyTorch's names (torch.nn.Module.state_dict). The model owns them. It is a
+// [Layer], or a value that [ParametersOf] walks. A parameter with two names is listed under both,
+// as in PyTorch.
 func StateDict(model any) ([]NamedTensor, error) {
 	if model == nil {
 		return nil, fmt.Errorf("nn: StateDict: %w: the model is nil", autograd.ErrInvalid)
@@ -43,9 +44,9 @@ func StateDict(model any) ([]NamedTensor, error) {
 	return all, nil
 }
 
-// ModelState is what a model's own methods return or, where a walk finds the same and more, what
-// the walk finds: further names of tied weights, and the buffers of a model that has no method for
-// them.
+// ModelState returns the parameters and buffers of a model's own methods. If a walk finds these and
+// more, ModelState returns those of the walk, which have further names of tied weights, and the
+// buffers of a model without a method for them.
 func ModelState(model any) (autograd.Parameters, []NamedTensor) {
 	params, buffers := parametersOf(model, true), buffersOf(model, true)
 	all, tensors := params.params, buffers.buffers
@@ -62,8 +63,9 @@ func ModelState(model any) (autograd.Parameters, []NamedTensor) {
 	return append(slices.Clip(all), buffers.params...), tensors // errors, if any
 }
 
-// SaveModel writes a model's [StateDict] to a file, which takes the place of an older one when it is whole; see
-// [safetensors.WriteFile]. PyTorch loads it with load_state_dict(safetensors.torch.load_file(path)).
+// SaveModel writes a model's [StateDict] to a file, which replaces an older one only when it is
+// complete; see [safetensors.WriteFile]. PyTorch loads it with
+// load_state_dict(safetensors.torch.load_file(path)).
 func SaveModel(ctx context.Context, model any, path string) error {
 	if err := check.Context("nn: SaveModel", ctx); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 )
 
 // ParametersOf finds the parameters of a program's own model, a struct or a pointer to one, in the
-// order of its fields:
+// order of its fields. For example,
 //
 //	type Block struct {
 //		Ln1  *nn.LayerNorm
@@ -27,26 +27,26 @@ import (
 //
 // has "ln1.weight", "ln1.bias", "attn.weight", "attn.bias", "mlp.0.weight", …, "gain". The walk
 // enters exported fields that are a *Parameter, a value with a method Parameters such as a [Layer],
-// or a struct, pointer, interface, slice, array or map of these. A value with that method is asked
-// instead of walked. A field's name is that in its tag, or the field's in Python's style: InProj is
-// "in_proj", and Fc1 "fc1". The tag `param:"-"` leaves a field out, and an embedded struct's fields
-// are the outer one's. Elements are named by their index or key, in order. A parameter that is
-// reached again, such as tied weights, stands once, under its first name. Pointers back to a value
-// that the walk is in are left out.
+// or a struct, pointer, interface, slice, array or map of these. The walk calls that method instead
+// of entering the value. A field's name is that in its tag, or the field's in Python's style:
+// InProj is "in_proj", and Fc1 "fc1". The tag `param:"-"` leaves a field out, and an embedded
+// struct's fields belong to the outer struct. Elements are named by their index or key, in order. A
+// parameter that is reached again, such as tied weights, is listed once, under its first name.
+// Pointers back to a value that the walk is in are left out.
 //
-// Optimisers and tapes refuse a model that would lose a parameter silently: an unexported field that
-// is a parameter or a layer, a key that is neither a string nor a whole number, two parameters of
-// one name. Optimisers, tapes, and values of the packages beside this one that are no layers are no
+// Optimisers and tapes refuse a model that would lose a parameter silently: an unexported field
+// that is a parameter or a layer, a key that is neither a string nor a whole number, two parameters
+// of one name. Optimisers, tapes, and values of the sibling packages that are not layers are not
 // part of a model, and are left out.
 //
-// They also refuse a model of more than 1000 values in values, a struct whose method Parameters is
-// that of an embedded nil, and a parameter that is no pointer. [StateDict] refuses a model with more
-// than 65536 further ways to its parts.
+// They also refuse a model that is nested more than 1000 values deep, a struct whose method
+// Parameters is that of an embedded nil, and a parameter that is not a pointer. [StateDict] refuses
+// a model with more than 65536 further ways to its parts.
 //
-// The model itself is walked even if it has a method Parameters, because that method may be a call
-// of ParametersOf. A model that is a layer of this package, or of a package beside it, is asked.
-// Methods Parameters that call each other without end, such as those of two structs that point to
-// each other, are an error of the only parameter that is returned.
+// The walk enters the model itself even if it has a method Parameters, because that method may call
+// ParametersOf. For a layer of this package, or of a sibling package, it calls the method. If
+// methods Parameters call each other without end, such as those of two structs that point to each
+// other, ParametersOf returns a single parameter, which has the error.
 func ParametersOf(model any) autograd.Parameters { return parametersOf(model, false).params }
 
 // BuffersOf finds a model's buffers as ParametersOf finds its parameters: those of the layers that
@@ -54,14 +54,14 @@ func ParametersOf(model any) autograd.Parameters { return parametersOf(model, fa
 // `buffer:"mean"`.
 func BuffersOf(model any) []NamedTensor { return buffersOf(model, false).buffers }
 
-// Forwarder is what a model must have to be a layer: see [LayerOf].
+// Forwarder is a model that [LayerOf] can make a layer of.
 type Forwarder interface {
 	// Forward computes the model as [Layer] does.
 	Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 }
 
 // LayerOf makes a layer of a model, whose parameters and buffers are those that [ParametersOf] and
-// [BuffersOf] find. In profiles its Forward is a module by its place in the model around.
+// [BuffersOf] find. In profiles its Forward is a module, named by its path in the enclosing model.
 func LayerOf(model Forwarder) Layer {
 	m := &module{model: model}
 	if model != nil {
@@ -76,7 +76,6 @@ type module struct {
 	anchors anchors
 }
 
-// Forward is the model's.
 func (m *module) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	if m.forward == nil {
 		return t.Fail(fmt.Errorf("nn: LayerOf, With: %w: the model or its function is nil", autograd.ErrInvalid))
@@ -90,7 +89,7 @@ func (m *module) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Varia
 func (m *module) Parameters() autograd.Parameters { return ParametersOf(m.model) }
 func (m *module) Buffers() []NamedTensor          { return BuffersOf(m.model) }
 
-// parameterized is what is asked for its parameters.
+// parameterized is a value whose method the walk calls for its parameters.
 type parameterized interface{ Parameters() autograd.Parameters }
 
 var (
@@ -105,7 +104,7 @@ var (
 		SetLR(lr float64) error
 	}]()
 
-	// noPart are types that hold or reach parameters, and are no part of a model.
+	// noPart are types that hold or reach parameters, but are not part of a model.
 	noPart = []reflect.Type{reflect.TypeFor[Initializer](), reflect.TypeFor[autograd.Tape](), reflect.TypeFor[autograd.Variable]()}
 )
 
@@ -117,14 +116,14 @@ func ours(t reflect.Type, packages ...string) bool {
 
 // walk is one walk over a model, for its parameters or for its buffers.
 type walk struct {
-	shared    bool // what is reached again has its other names too
+	shared    bool // a parameter that is reached again gets its other names too
 	ofBuffers bool
-	nils      bool // parameters of layers that are nil are not left out
+	nils      bool // nil parameters of layers are not left out
 	params    autograd.Parameters
 	buffers   []NamedTensor
 	seen      map[any]bool // parameters and buffers
 	names     map[string]bool
-	layers    map[string]string // the types of layers, by their paths
+	layers    map[string]string // types of layers, by their paths
 	holders   []holder          // that the walk is in
 	depth     int               // of the value that the walk is at
 	*visits
@@ -150,15 +149,15 @@ func (w *walk) setLayers() {
 	}
 }
 
-// isLayer remembers the type of the layer at a path, which is that of the outermost value there that
-// has a type with a name.
+// isLayer records the type of the layer at a path. It is that of the outermost value there with a
+// named type.
 func (w *walk) isLayer(name, layer string) {
 	if w.layers[name] == "" {
 		w.layers[name] = layer
 	}
 }
 
-// parametersIn is the method Parameters of layers that hold others.
+// parametersIn implements the method Parameters of layers that hold others.
 func parametersIn(layer any) autograd.Parameters {
 	w := newWalk(false, false)
 	w.nils = true
@@ -173,7 +172,7 @@ func buffersOf(model any, shared bool) *walk {
 	return w
 }
 
-// root walks a model, or asks it if it is a layer of this package or of one beside it.
+// root walks a model, or calls its method if it is a layer of this package or of a sibling package.
 func (w *walk) root(v reflect.Value) {
 	switch k := v.Kind(); {
 	case k == reflect.Invalid:
@@ -196,8 +195,8 @@ func (w *walk) hold(layer any, path string) (end func()) {
 	return func() { w.holders = w.holders[:len(w.holders)-1] }
 }
 
-// add takes a parameter, with the holders that are known inside of where the walk is, unless it has
-// one name already.
+// add adds a parameter, unless the walk has it already and names are not shared. inner are its
+// holders inside of the value that the walk is in.
 func (w *walk) add(name string, p *autograd.Parameter, inner *autograd.Holder) {
 	if p == nil || w.ofBuffers || w.seen[p] && !w.shared {
 		return
@@ -221,15 +220,15 @@ func (w *walk) addBuffer(name string, t *tensor.Tensor) {
 	w.buffers = append(w.buffers, NamedTensor{name, t})
 }
 
-// refuse puts a parameter that says what is wrong in the place of what can't be found.
+// refuse adds a parameter that has an error, for one that can't be found.
 func (w *walk) refuse(name, why string) {
 	if !w.ofBuffers {
 		w.params = append(w.params, autograd.Named{Name: name, Parameter: autograd.MissingParameter(fmt.Errorf("%w: %s: %s", autograd.ErrInvalid, name, why))})
 	}
 }
 
-// ask takes the parameters or buffers of what has methods for them. Layers that only hold others
-// are walked instead.
+// ask adds the parameters or buffers of a value that has methods for them, and reports whether it
+// did. It returns false for layers that only hold others, which are walked instead.
 func (w *walk) ask(name string, v reflect.Value) bool {
 	if !v.Type().Implements(parameterizedType) && reflect.PointerTo(v.Type()).Implements(parameterizedType) {
 		pointer := v
@@ -280,9 +279,9 @@ func (w *walk) ask(name string, v reflect.Value) bool {
 	return true
 }
 
-// withSharedNames are the parameters that a layer's method returns or, where names are shared,
-// those that a walk over the layer finds, if these are the same and more: a method that calls
-// ParametersOf returns one name of each.
+// withSharedNames returns ps, the parameters of a layer's method. If names are shared and a walk
+// over the layer finds these and more, it returns those of the walk, because a method that calls
+// ParametersOf returns only one name of each parameter.
 func (w *walk) withSharedNames(ps autograd.Parameters, layer reflect.Value) autograd.Parameters {
 	if !w.shared {
 		return ps
@@ -304,7 +303,7 @@ func (w *walk) withSharedNames(ps autograd.Parameters, layer reflect.Value) auto
 	return ps
 }
 
-// bare are parameters without their layers.
+// bare returns the parameters without their layers.
 func bare(ps autograd.Parameters) autograd.Parameters {
 	ps = slices.Clone(ps)
 	for i := range ps {
@@ -321,7 +320,7 @@ func containsAll[T comparable](all, some []T) bool {
 	return !slices.ContainsFunc(some, func(x T) bool { return !have[x] })
 }
 
-// walk goes through a value that is not asked.
+// walk enters a value.
 func (w *walk) walk(name string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Interface, reflect.Pointer:
@@ -334,7 +333,7 @@ func (w *walk) walk(name string, v reflect.Value) {
 			if v.Type() == sequentialType {
 				w.isLayer(name, sequentialType.Name())
 			}
-			v = v.Slice(0, v.Len()) // which stays as it is, whatever a method does
+			v = v.Slice(0, v.Len()) // which no method can change
 		}
 		if s, ok := v.Interface().(Sequential); ok && len(s) > 0 {
 			defer w.hold(&s[0], name)()
@@ -354,7 +353,7 @@ func (w *walk) walk(name string, v reflect.Value) {
 	}
 }
 
-// visit is what a walk does with a value that it comes to.
+// visit handles a value that the walk reaches.
 func (w *walk) visit(name string, v reflect.Value) {
 	switch {
 	case !v.IsValid() || v.Type() == tensorType || isNoPart(v.Type()):
@@ -373,8 +372,8 @@ func (w *walk) visit(name string, v reflect.Value) {
 	}
 }
 
-// isNoPart reports whether values of the type are no part of a model, although they may hold
-// parameters: optimisers, and what the packages of features have that is no layer.
+// isNoPart reports whether values of the type are not part of a model, although they may hold
+// parameters: optimisers, and types of the packages of features that are not layers.
 func isNoPart(t reflect.Type) bool {
 	for range maxDepth { // a type may be a pointer to itself
 		if t.Kind() != reflect.Pointer {
@@ -399,7 +398,8 @@ func (w *walk) field(name string, f reflect.StructField, v reflect.Value) {
 		if holds(f.Type) || buffer != "" {
 			w.refuse(names.Join(name, own), fmt.Sprintf("the field %s is not exported: export it, or tag it `param:\"-\"`", f.Name))
 		}
-	case !f.IsExported(): // reflection reaches the exported fields of an embedded struct, and not its methods
+	// Reflection reaches the exported fields of an embedded struct, but not its methods.
+	case !f.IsExported():
 		switch {
 		case f.Type.Kind() == reflect.Struct:
 			w.walk(names.Join(name, tag), v)
@@ -419,7 +419,7 @@ func (w *walk) field(name string, f reflect.StructField, v reflect.Value) {
 	}
 }
 
-// walkMap goes through a map in the order of its keys.
+// walkMap enters a map in the order of its keys.
 func (w *walk) walkMap(name string, v reflect.Value) {
 	if !mayHold(v.Type().Elem()) {
 		return
@@ -441,7 +441,7 @@ func (w *walk) walkMap(name string, v reflect.Value) {
 	}
 }
 
-// holds reports whether the type itself is a parameter, a layer, or many of them.
+// holds reports whether the type is a parameter or a layer, or a collection of them.
 func holds(t reflect.Type) bool {
 	for range maxDepth { // a type may be a list of itself
 		if k := t.Kind(); k != reflect.Slice && k != reflect.Array && k != reflect.Map || t.Implements(parameterizedType) {
@@ -455,7 +455,8 @@ func holds(t reflect.Type) bool {
 	return t == parameterType || t == parameterType.Elem() || t.Implements(parameterizedType) || reflect.PointerTo(t).Implements(parameterizedType)
 }
 
-// mayHold leaves out the elements that hold nothing, such as a slice's million numbers.
+// mayHold is false for types that can't hold parameters, so that a walk skips a slice of a million
+// numbers.
 func mayHold(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Interface, reflect.Struct, reflect.Slice, reflect.Array, reflect.Map:
@@ -464,7 +465,7 @@ func mayHold(t reflect.Type) bool {
 	return holds(t)
 }
 
-// snake is a Go name in Python's style: InProj is in_proj, QKV qkv, and LN1 ln1.
+// snake returns a Go name in Python's style: InProj is in_proj, QKV qkv, and LN1 ln1.
 func snake(name string) string {
 	runes := []rune(name)
 	var b strings.Builder

@@ -6,8 +6,8 @@ import (
 	"github.com/cistern-ml/cistern/autograd"
 )
 
-// Wrapped is what a layer embeds that changes how another one runs, and not what it has: parameters
-// and buffers are the other one's, by the same names.
+// Wrapped is embedded in a layer that changes only how another layer runs. Parameters and buffers
+// are those of the other layer, under the same names.
 type Wrapped struct{ Layer }
 
 func (l Wrapped) wrapped() Layer { return l.Layer }
@@ -18,8 +18,8 @@ func (l Wrapped) Parameters() autograd.Parameters { return parametersIn(l) }
 // Buffers are the layer's.
 func (l Wrapped) Buffers() []NamedTensor { return buffersOf(l, true).buffers }
 
-// onlyHolds reports whether a type has the layers alone that it holds: a chain, or one that embeds
-// Wrapped itself.
+// onlyHolds reports whether a type has nothing but the layers that it holds: a chain, or a type
+// that directly embeds Wrapped.
 func onlyHolds(t reflect.Type) bool {
 	wrapped := reflect.TypeFor[Wrapped]()
 	if t.Kind() == reflect.Pointer {

@@ -1,4 +1,4 @@
-// Package check has the checks of arguments that autograd and the packages below it share.
+// Package check checks arguments for autograd and the packages below it.
 package check
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Context refuses a context that is nil, in an error of op, "package: call".
+// Context returns an error that begins with op, "package: call", if ctx is nil.
 func Context(op string, ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%s: %w: the context is nil; use context.Background()", op, device.ErrInvalid)

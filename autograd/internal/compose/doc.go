@@ -1,4 +1,4 @@
 // Package compose tests that the features of package autograd compose: random trainings under
-// random subsets of them give what the plain training gives, to the bit, also after a failure. It
-// has tests alone, and uses what a program can use.
+// random subsets of features are bit-identical to the training without them, also after a failure.
+// It has only tests, which use only the exported API.
 package compose

@@ -1,4 +1,4 @@
-// Package names has the names of parameters and modules, such as "blocks.0.weight".
+// Package names joins and splits the names of parameters and modules, such as "blocks.0.weight".
 package names
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Join returns the name of a thing inside of another one. Either may be "".
+// Join returns the name of inner inside of outer. Either may be "".
 func Join(outer, inner string) string {
 	if outer == "" || inner == "" {
 		return outer + inner
@@ -15,13 +15,13 @@ func Join(outer, inner string) string {
 	return outer + "." + inner
 }
 
-// Inside reports whether a path is that of outer, or of a part of it; "" is all.
+// Inside reports whether a path is outer or a part of it. Everything is inside of "".
 func Inside(path, outer string) bool {
 	rest, ok := strings.CutPrefix(path, outer)
 	return ok && (rest == "" || outer == "" || rest[0] == '.')
 }
 
-// Part returns the module of a part, by its name, of another module, with the part's type in
+// Part returns the module of a part of the module outer, with the part's type, layer, in
 // parentheses: see memcache.Label.
 func Part(outer, part, layer string) string {
 	path := Join(memcache.ModulePath(outer), part)

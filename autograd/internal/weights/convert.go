@@ -1,5 +1,5 @@
-// Package weights converts the elements of a file's tensors while they are read: their dtype, and
-// their order.
+// Package weights converts the dtype and the order of the elements of a file's tensors while they
+// are read.
 package weights
 
 import (
@@ -11,7 +11,7 @@ import (
 )
 
 // floats are the dtypes that are converted, by their names in safetensors. All of them pass through
-// float32, which has the numbers of 16 bits bit-identical, NaN included.
+// float32, which represents the numbers of 16 bits exactly, NaN included.
 var floats = map[string]struct {
 	bytes int
 	read  func(n []float32, b []byte)
@@ -38,7 +38,7 @@ var floats = map[string]struct {
 	}},
 }
 
-// into write them, in the byte order of the machine.
+// into are the functions that write float32 as numbers of a dtype, in the machine's byte order.
 var into = map[tensor.Dtype]func(b []byte, n []float32){
 	tensor.Float64: func(b []byte, n []float32) {
 		for i, x := range n {
@@ -62,9 +62,9 @@ var into = map[tensor.Dtype]func(b []byte, n []float32){
 	},
 }
 
-// readOdd reads float64 for numbers of 16 bits: rounded to odd, which is to the neighbour in
-// float32 whose last bit is set. To round that to 16 bits is to round the float64 itself, once,
-// because float32 has more than two bits more.
+// readOdd reads float64 for a conversion to 16 bits. It rounds to odd: an inexact number becomes
+// its neighbour in float32 with the last bit set. Rounding that to 16 bits gives the same result as
+// rounding the float64 once, because float32 has more than two bits more than the 16-bit dtypes.
 func readOdd(n []float32, b []byte) {
 	for i := range n {
 		x := math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
@@ -86,8 +86,9 @@ func Converts(from string, own, to tensor.Dtype) bool {
 	return own == to || floats[from].read != nil && into[to] != nil
 }
 
-// Convert reads numbers of the file's dtype from, whose own dtype in tensors is own, as those of
-// to, rounded to nearest even. Its callers read whole numbers of to, and as many as there are.
+// Convert reads numbers of the file's dtype from, which is own in tensors, as numbers of to,
+// rounded to nearest even. Each read of the result must be of whole numbers, and of no more than
+// there are.
 func Convert(r io.Reader, from string, own, to tensor.Dtype) io.Reader {
 	if own == to {
 		return r
@@ -101,9 +102,9 @@ func Convert(r io.Reader, from string, own, to tensor.Dtype) io.Reader {
 
 type converted struct {
 	r       io.Reader
-	bytes   int // of a number that is read
+	bytes   int // size of a number that is read
 	read    func(n []float32, b []byte)
-	size    int // of one that is written
+	size    int // size of a number that is written
 	write   func(b []byte, n []float32)
 	buf     [32 << 10]byte
 	numbers [16 << 10]float32

@@ -2,8 +2,9 @@ package weights
 
 import "io"
 
-// Gather reads the elements of a view in row-major order: of so many bytes each, with the shape
-// and the strides, in elements, of a view that begins at the first one of data and ends within it.
+// Gather reads the elements of a view in row-major order. size is the size of an element in bytes,
+// and strides are in elements. The view begins at the first element of data and must end within
+// data.
 func Gather(data []byte, size int, shape, strides []int) io.Reader {
 	g := &gathered{data: data, size: size, shape: shape, strides: strides, at: make([]int, len(shape)), left: 1}
 	for _, n := range shape {
@@ -16,12 +17,12 @@ type gathered struct {
 	data           []byte
 	size           int
 	shape, strides []int
-	at             []int // the next element's indices
-	place          int   // and its place in data, in elements
-	left           int   // elements
+	at             []int // indices of the next element
+	place          int   // its offset in data, in elements
+	left           int   // number of elements left
 }
 
-// Read reads whole elements: its readers ask for at least one.
+// Read reads whole elements. p must hold at least one.
 func (g *gathered) Read(p []byte) (int, error) {
 	if g.left == 0 {
 		return 0, io.EOF
@@ -44,7 +45,7 @@ func (g *gathered) Read(p []byte) (int, error) {
 	return n * g.size, nil
 }
 
-// move moves so many elements on, not beyond the end of the last dimension.
+// move advances by n elements, not beyond the end of the last dimension.
 func (g *gathered) move(n int) {
 	for d := len(g.shape) - 1; d >= 0; d-- {
 		g.place += n * g.strides[d]
