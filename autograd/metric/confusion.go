@@ -9,14 +9,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Confusion counts what a classifier takes the rows of each class for.
+// Confusion counts the rows of each class by the class that a classifier predicts.
 type Confusion struct {
-	sums    // (classes+1, classes): the last row is of labels that are no class
+	sums    // (classes+1, classes): the last row is for labels outside of the classes
 	classes *tensor.Tensor
 }
 
-// NewConfusion makes a matrix of zeros, in classes*(classes+1) float64 of the device. ignore are
-// labels that do not count. An error is that of Err, and of each use.
+// NewConfusion makes a matrix of zeros, which takes classes*(classes+1) float64 of device memory.
+// ignore are labels that do not count. Err and each use return its error.
 func NewConfusion(ctx context.Context, rt *tensor.Runtime, classes int, ignore ...int) *Confusion {
 	const call = "NewConfusion"
 	if classes < 1 {
@@ -39,8 +39,8 @@ func NewConfusion(ctx context.Context, rt *tensor.Runtime, classes int, ignore .
 func (m *Confusion) Close() error { return errors.Join(m.sums.Close(), m.classes.Release()) }
 
 // Add adds the rows of logits (n, classes, …) with their labels (n, …), int32 or int64; see
-// [Mean.AddHits]. A label that is no class is an error of Value. It takes memory of some times the
-// logits. An error sticks to the tape.
+// [Mean.AddHits]. A label outside of the classes is an error of Value. Add takes several times the
+// memory of the logits. An error sticks to the tape.
 func (m *Confusion) Add(t *autograd.Tape, logits *autograd.Variable, target autograd.Target) {
 	m.add(t, "Confusion.Add", func(c *autograd.Tape) *autograd.Variable {
 		labels := tensorOf(target)
@@ -53,7 +53,7 @@ func (m *Confusion) Add(t *autograd.Tape, logits *autograd.Variable, target auto
 			return c.Fail(fmt.Errorf("%w: logits %v for %d classes", tensor.ErrShape, shape, classes))
 		}
 		right := m.oneHot(c, labels, n).Keep()
-		// 1 for a label that is no class, unless it does not count
+		// 1 for a label outside of the classes, unless it does not count
 		other := c.AddScalar(c.Neg(c.Sum(right, 1)), 1)
 		if each := m.counted(c, labels); each != nil {
 			each = c.Cast(c.Reshape(each, n), tensor.Float32)
@@ -64,17 +64,16 @@ func (m *Confusion) Add(t *autograd.Tape, logits *autograd.Variable, target auto
 	})
 }
 
-// oneHot is (n, classes) of float32, with a 1 in the column of each row's class.
+// oneHot returns (n, classes) of float32, with a 1 in the column of each row's class.
 func (m *Confusion) oneHot(c *autograd.Tape, x *tensor.Tensor, n int) *autograd.Variable {
 	column := c.Reshape(c.Cast(c.Input(x), tensor.Float32), n, 1)
 	return c.Cast(c.Equal(column, c.Input(m.classes)), tensor.Float32)
 }
 
-// Matrix has a row for each class, with the number of its rows by the class that they were taken
-// for.
+// Matrix has a row for each class of labels, with the number of labels for each predicted class.
 type Matrix [][]int
 
-// Accuracy is the share on the diagonal; of nothing it is 0.
+// Accuracy returns the share on the diagonal, or 0 if nothing was counted.
 func (m Matrix) Accuracy() float64 {
 	right, all := 0, 0
 	for i, row := range m {

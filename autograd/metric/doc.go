@@ -1,5 +1,5 @@
-// Package metric adds up what a training looks at once an epoch, such as its loss and the accuracy,
-// in device memory. Steps wait for nothing.
+// Package metric sums metrics of a training in device memory, such as its loss and accuracy, to be
+// read once per epoch. Steps do not wait for the device.
 //
 //	loss, accuracy := nn.Own(in, metric.NewMean(ctx, env)), nn.Own(in, metric.NewMean(ctx, env))
 //	for _, tape := range in.Steps(steps) {
@@ -12,8 +12,8 @@
 //	}
 //	mean, err := loss.Value(ctx)
 //
-// A metric reads values that are on the tape: on one of [autograd.NoGrad] before an operation that
-// frees them, or after [autograd.Variable.Keep]. It works in captured steps, whose replays add up.
-// It owns its memory until Close, and belongs to one goroutine and the runtime that it was made
-// for.
+// A metric reads values of the tape. On a tape of [autograd.NoGrad] call it before the operation
+// that frees them, or call [autograd.Variable.Keep]. It works in captured steps: each replay adds
+// to it. It owns its memory until Close, and belongs to one goroutine and to the runtime that it
+// was made for.
 package metric

@@ -9,19 +9,19 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Mean is a mean over all rows of an epoch: of losses, or of hits, which is the accuracy.
+// Mean is a mean over all rows of an epoch: of losses, or of hits (the accuracy).
 type Mean struct{ sums }
 
-// NewMean makes a mean of no rows. ignore are labels that do not count (ignore_index): give -100 if
-// rows have that label, which cross entropies leave out without being asked. An error is that of
-// Err, and of each use.
+// NewMean makes a mean of no rows. ignore are labels that do not count (ignore_index): pass -100 if
+// rows have that label, because cross entropies leave it out by default. Err and each use return
+// its error.
 func NewMean(ctx context.Context, rt *tensor.Runtime, ignore ...int) *Mean {
 	return &Mean{newSums(ctx, "NewMean", rt, ignore, 2)}
 }
 
 // Add adds a loss of one element, which is the mean over the labels that count, or over all
-// elements of a target: batches weigh as much as they have of them. A loss over none adds nothing.
-// An error sticks to the tape.
+// elements of a target. The weight of a batch is the number of these. A loss over none adds
+// nothing. An error sticks to the tape.
 func (m *Mean) Add(t *autograd.Tape, loss *autograd.Variable, target autograd.Target) {
 	m.add(t, "Mean.Add", func(c *autograd.Tape) *autograd.Variable {
 		x, labels := loss.Value(), tensorOf(target)
@@ -34,9 +34,9 @@ func (m *Mean) Add(t *autograd.Tape, loss *autograd.Variable, target autograd.Ta
 	})
 }
 
-// AddHits adds the rows of logits (n, classes, …) whose greatest one is that of their label, in
-// labels (n, …), int32 or int64: the mean is the accuracy. Of equal logits the first one counts,
-// and NaN is the greatest. An error sticks to the tape.
+// AddHits counts the rows of logits (n, classes, …) in which the logit of the row's label is the
+// greatest. Labels are (n, …), int32 or int64. The mean is the accuracy. Of equal logits the first
+// one counts, and NaN is the greatest. An error sticks to the tape.
 func (m *Mean) AddHits(t *autograd.Tape, logits *autograd.Variable, target autograd.Target) {
 	m.add(t, "Mean.AddHits", func(c *autograd.Tape) *autograd.Variable {
 		labels := tensorOf(target)
@@ -52,7 +52,7 @@ func (m *Mean) AddHits(t *autograd.Tape, logits *autograd.Variable, target autog
 	})
 }
 
-// rows is the number of the labels that count, (1).
+// rows returns the number of the labels that count, (1).
 func (m *Mean) rows(c *autograd.Tape, labels *tensor.Tensor) *autograd.Variable {
 	if each := m.counted(c, labels); each != nil {
 		return c.Reshape(c.Sum(each), 1)
@@ -60,7 +60,7 @@ func (m *Mean) rows(c *autograd.Tape, labels *tensor.Tensor) *autograd.Variable 
 	return constant(c, float64(labels.Elements()), tensor.Float64)
 }
 
-// unlessNone is sum, or 0 where n is 0: the loss, a mean over none, is NaN then.
+// unlessNone returns sum, or 0 if n is 0, because the loss, a mean over no rows, is NaN then.
 func (m *Mean) unlessNone(c *autograd.Tape, sum, n *autograd.Variable) *autograd.Variable {
 	none := constant(c, 0, tensor.Float64).Keep()
 	return c.Where(c.Greater(n, none), sum, none)
@@ -75,7 +75,7 @@ func (m *Mean) Value(ctx context.Context) (float64, error) {
 	return s[0] / s[1], nil
 }
 
-// Perplexity is exp of the Value of losses that are cross entropies.
+// Perplexity returns exp of Value, for losses that are cross entropies.
 func (m *Mean) Perplexity(ctx context.Context) (float64, error) {
 	v, err := m.Value(ctx)
 	return math.Exp(v), err

@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// sums are numbers that add up in device memory. They count in float64, which is exact for rows up
-// to 2^53.
+// sums are numbers that add up in device memory. They are float64, which counts up to 2^53 rows
+// exactly.
 type sums struct {
 	rt     *tensor.Runtime
 	total  *tensor.Tensor
@@ -33,11 +33,11 @@ func newSums(ctx context.Context, call string, rt *tensor.Runtime, ignore []int,
 // Err returns the error of making the metric, or nil.
 func (s *sums) Err() error { return s.err }
 
-// Sums are the numbers in device memory, which stay the metric's. The sum of all ranks' takes their
-// place by parallel.Parallel.AllReduce, before the value is read and Reset is called.
+// Sums returns the sums in device memory. The metric owns them. To add those of all ranks, call
+// parallel.Parallel.AllReduce on them, before the value is read and Reset is called.
 func (s *sums) Sums() *tensor.Tensor { return s.total }
 
-// Reset begins anew, such as an epoch. In a capture it does so at each replay.
+// Reset sets the sums to 0, for example before an epoch. In a capture it does so at each replay.
 func (s *sums) Reset(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
@@ -56,8 +56,7 @@ func (s *sums) read(ctx context.Context) ([]float64, error) {
 	return tensor.ToSlice[float64](ctx, s.total, nil)
 }
 
-// add adds the result of f, which computes it on a tape that frees all values after their first
-// use.
+// add adds the result of f, which f computes on a tape of NoGrad.
 func (s *sums) add(t *autograd.Tape, call string, f func(c *autograd.Tape) *autograd.Variable) {
 	if t.Err() != nil {
 		return
@@ -78,7 +77,7 @@ func (s *sums) add(t *autograd.Tape, call string, f func(c *autograd.Tape) *auto
 	}
 }
 
-// tensorOf is a target's tensor, or nil for another type.
+// tensorOf returns a target's tensor, or nil for another type.
 func tensorOf(target autograd.Target) *tensor.Tensor {
 	switch y := target.(type) {
 	case *autograd.Variable:
@@ -89,7 +88,7 @@ func tensorOf(target autograd.Target) *tensor.Tensor {
 	return nil
 }
 
-// counted is 1 for each label that counts and 0 for the others, or nil if all count.
+// counted returns 1 for each label that counts and 0 for the others, or nil if all count.
 func (s *sums) counted(c *autograd.Tape, labels *tensor.Tensor) (each *autograd.Variable) {
 	for _, label := range s.ignore {
 		e := c.Cast(c.NotEqual(c.Input(labels), constant(c, float64(label), labels.Dtype())), tensor.Float64)
@@ -101,12 +100,12 @@ func (s *sums) counted(c *autograd.Tape, labels *tensor.Tensor) (each *autograd.
 	return each
 }
 
-// whole is a tensor of whole numbers in float64.
+// whole returns a tensor of whole numbers in float64.
 func whole(c *autograd.Tape, x *tensor.Tensor) *autograd.Variable {
 	return c.Cast(c.Input(x), tensor.Float64)
 }
 
-// constant is a vector of one number.
+// constant returns a vector of one number.
 func constant(c *autograd.Tape, x float64, dtype tensor.Dtype) *autograd.Variable {
 	full, err := c.Runtime().Full(c.Context(), x, dtype, 1)
 	if err != nil {
@@ -115,7 +114,7 @@ func constant(c *autograd.Tape, x float64, dtype tensor.Dtype) *autograd.Variabl
 	return c.Input(full)
 }
 
-// best is the class of the greatest logit of each row.
+// best returns the class of the greatest logit of each row.
 func best(c *autograd.Tape, logits *autograd.Variable, labels *tensor.Tensor) *tensor.Tensor {
 	x := logits.Value()
 	if x.Released() {

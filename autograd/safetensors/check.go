@@ -10,12 +10,12 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// ErrState is the error of a file that has other tensors than the program wants.
+// ErrState is the error of a file whose tensors differ from those of the program.
 var ErrState = errors.New("error(s) in loading state_dict")
 
 // Check compares tensors that are to be loaded with the file's: names, shapes and dtypes must be
-// the same. infos are those of the file's that must be among them. All that is wrong is in one
-// error, which wraps [ErrState]. A tensor of several names needs one of them.
+// the same. infos are those of the file's tensors that must be among them. One error, which wraps
+// [ErrState], lists all differences. A tensor with several names needs one of them.
 func (f *File) Check(tensors []Named, infos []Info) error {
 	known, loaded := map[string]bool{}, map[*tensor.Tensor]bool{}
 	for _, t := range tensors {
@@ -56,8 +56,8 @@ func (f *File) Check(tensors []Named, infos []Info) error {
 	return nil
 }
 
-// LoadAll is [File.LoadInto] for those of the tensors that the file has. After an error those before
-// the one that failed are loaded.
+// LoadAll calls [File.LoadInto] for those of the tensors that the file has. After an error the
+// tensors before the failed one are loaded.
 func (f *File) LoadAll(ctx context.Context, tensors []Named) error {
 	for _, t := range tensors {
 		if _, ok := f.Info(t.Name); !ok {

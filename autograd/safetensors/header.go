@@ -29,16 +29,16 @@ func formatError(what string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrFormat, fmt.Sprintf(what, args...))
 }
 
-// Info is what a file says of a tensor.
+// Info describes a tensor of a file.
 type Info struct {
 	Name  string
 	Dtype string // such as "F32"
 	Shape []int
-	Begin int64 // bytes into the file's data
+	Begin int64 // offset in the file's data, in bytes
 	Bytes int64
 }
 
-// header is what stands before the data.
+// header is the part of a file before the data.
 type header struct {
 	metadata map[string]string
 	tensors  []Info // in the order of their data
@@ -46,13 +46,15 @@ type header struct {
 
 const metadataKey = "__metadata__"
 
-// maxDims is more dimensions than any tensor has, so that a header is no larger in memory than a few times its text.
+// maxDims is more dimensions than any tensor has. It bounds a header in memory to a few times its
+// text.
 const maxDims = 64
 
-// parse reads a header for so many bytes of data. It makes no more than a few times the header's length.
+// parse reads the header of data bytes of data. It allocates at most a few times the header's
+// length.
 func parse(text []byte, data int64) (*header, error) {
 	if len(text) == 0 || text[0] != '{' || !utf8.Valid(text) {
-		return nil, formatError("the header is no JSON object")
+		return nil, formatError("the header is not a JSON object")
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -60,7 +62,7 @@ func parse(text []byte, data int64) (*header, error) {
 	seen := map[string]bool{}
 	err := object(d, func(key string) error {
 		if seen[key] {
-			return formatError("%q stands twice", key)
+			return formatError("%q appears twice", key)
 		}
 		seen[key] = true
 		if key == metadataKey {
@@ -70,7 +72,7 @@ func parse(text []byte, data int64) (*header, error) {
 	})
 	if err == nil {
 		if _, end := d.Token(); end != io.EOF {
-			err = formatError("something stands behind the header's object")
+			err = formatError("the header continues after its object")
 		}
 	}
 	if err != nil {
@@ -88,14 +90,14 @@ func object(d *json.Decoder, f func(key string) error) error {
 	case err != nil:
 		return err
 	case t != json.Delim('{'):
-		return formatError("want an object in place of %v", t)
+		return formatError("want an object instead of %v", t)
 	}
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
 			return err
 		}
-		key, _ := t.(string) // the decoder takes nothing else for a key
+		key, _ := t.(string) // the decoder accepts only strings as keys
 		if err := f(key); err != nil {
 			return err
 		}
@@ -108,7 +110,7 @@ func (h *header) readMetadata(d *json.Decoder) error {
 	h.metadata = map[string]string{}
 	return object(d, func(key string) error {
 		if _, ok := h.metadata[key]; ok {
-			return formatError("%q stands twice in the metadata", key)
+			return formatError("%q appears twice in the metadata", key)
 		}
 		text, err := word(d, "metadata", key)
 		h.metadata[key] = text
@@ -116,12 +118,12 @@ func (h *header) readMetadata(d *json.Decoder) error {
 	})
 }
 
-// word reads a string: that of a key, or the dtype of a tensor.
+// word reads a string: the metadata, the dtype or the shard of a name.
 func word(d *json.Decoder, of, name string) (string, error) {
 	t, err := d.Token()
 	text, ok := t.(string)
 	if err == nil && !ok {
-		err = formatError("the %s of %q is no string", of, name)
+		err = formatError("the %s of %q is not a string", of, name)
 	}
 	return text, err
 }
@@ -132,7 +134,7 @@ func (h *header) readInfo(d *json.Decoder, name string) error {
 	var offsets []int64
 	err := object(d, func(key string) error {
 		if seen[key] {
-			return formatError("%q of tensor %q stands twice", key, name)
+			return formatError("%q of tensor %q appears twice", key, name)
 		}
 		seen[key] = true
 		switch key {
@@ -168,11 +170,11 @@ func (h *header) readInfo(d *json.Decoder, name string) error {
 		size = sizes[at].size
 	}
 	want, ok := bytesOf(info.Shape, size)
-	if at < 0 && ok { // of a dtype of whatever size, whose tensors can't be loaded
+	if at < 0 && ok { // an unknown dtype, of unknown size
 		want = end - begin
 	}
 	if !ok || end < begin || end-begin != want {
-		return formatError("tensor %q, %s %v, takes from byte %d to %d, and not its %d", name, info.Dtype, info.Shape, begin, end, want)
+		return formatError("tensor %q, %s %v, takes from byte %d to %d, instead of %d bytes", name, info.Dtype, info.Shape, begin, end, want)
 	}
 	info.Begin, info.Bytes = begin, want
 	h.tensors = append(h.tensors, info)
@@ -185,7 +187,7 @@ func numbers(d *json.Decoder, name string) (all []int64, err error) {
 	case err != nil:
 		return nil, err
 	case t != json.Delim('['):
-		return nil, formatError("tensor %q: want an array in place of %v", name, t)
+		return nil, formatError("tensor %q: want an array instead of %v", name, t)
 	}
 	for d.More() {
 		t, err := d.Token()
@@ -195,7 +197,7 @@ func numbers(d *json.Decoder, name string) (all []int64, err error) {
 		text, _ := t.(json.Number)
 		n, err := strconv.ParseInt(string(text), 10, 64)
 		if err != nil || n < 0 {
-			return nil, formatError("tensor %q: %v is no number of elements or bytes", name, t)
+			return nil, formatError("tensor %q: %v is not a number of elements or bytes", name, t)
 		}
 		if all = append(all, n); len(all) > maxDims {
 			return nil, formatError("tensor %q has more than %d dimensions", name, maxDims)
@@ -205,7 +207,7 @@ func numbers(d *json.Decoder, name string) (all []int64, err error) {
 	return all, err
 }
 
-// bytesOf is the size of a shape; ok is false if it is no number of bytes.
+// bytesOf returns the size of a shape in bytes. ok is false if it is negative or overflows.
 func bytesOf(shape []int, size int64) (bytes int64, ok bool) {
 	bytes = size
 	for _, n := range shape {
@@ -232,7 +234,7 @@ func (h *header) fill(data int64) error {
 		if t.Begin != at {
 			return formatError("tensor %q begins at byte %d of the data: want %d, without holes and overlaps", t.Name, t.Begin, at)
 		}
-		at += t.Bytes // it is the end that the header gives
+		at += t.Bytes // the end in the header
 		if at > data {
 			return formatError("tensor %q ends at byte %d, and there are %d bytes of data: was the file cut off?", t.Name, at, data)
 		}

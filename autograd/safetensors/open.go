@@ -13,9 +13,9 @@ import (
 
 // Limits of headers.
 const (
-	// DefaultHeader is the greatest header, in bytes, that is read without [MaxHeader].
+	// DefaultHeader is the limit of a header, in bytes, without [MaxHeader].
 	DefaultHeader = 16 << 20
-	// GreatestHeader is the greatest one of the format.
+	// GreatestHeader is the limit of the format.
 	GreatestHeader = 100_000_000
 )
 
@@ -24,15 +24,15 @@ type Option func(*options)
 
 type options struct{ maxHeader int64 }
 
-// MaxHeader is the greatest header, in bytes, that is read: at most [GreatestHeader].
+// MaxHeader sets the limit of a header, in bytes: at most [GreatestHeader].
 func MaxHeader(bytes int64) Option {
 	return func(o *options) { o.maxHeader = min(bytes, GreatestHeader) }
 }
 
-// Open opens a file and checks its header, or opens all shards of a model: path is then their
-// index, whose name ends in ".json", such as model.safetensors.index.json, and the shards are in
-// its folder. An error about the contents wraps [ErrFormat]. A shard that is missing, or
-// lacks a tensor of the index, is an error. Tensors that the index does not list are left out.
+// Open opens a file and checks its header. If path ends in ".json", such as
+// model.safetensors.index.json, it is the index of a model, and Open opens all of its shards, which
+// are in the same folder. An error about the contents wraps [ErrFormat]. A shard that is missing,
+// or lacks a tensor of the index, is an error. Tensors that the index does not list are left out.
 func Open(path string, opts ...Option) (*File, error) {
 	o := optionsOf(opts)
 	if strings.HasSuffix(path, ".json") {
@@ -51,14 +51,15 @@ func Open(path string, opts ...Option) (*File, error) {
 	return f, nil
 }
 
-// openRegular opens a regular file: opening a pipe would wait for a writer.
+// openRegular opens a regular file. It refuses others, because opening a pipe would wait for a
+// writer.
 func openRegular(path string) (*os.File, int64, error) {
 	s, err := os.Stat(path)
 	if err != nil {
 		return nil, 0, err
 	}
 	if !s.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%s: %w", path, formatError("it is no regular file"))
+		return nil, 0, fmt.Errorf("%s: %w", path, formatError("it is not a regular file"))
 	}
 	f, err := os.Open(path)
 	if err != nil {

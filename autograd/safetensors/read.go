@@ -15,10 +15,10 @@ import (
 // goroutines.
 type File struct {
 	tensors  []Info
-	byName   map[string]int // into tensors
-	parts    []*part        // of the tensors with the same number
+	byName   map[string]int // indices into tensors
+	parts    []*part        // of the tensors at the same indices
 	metadata map[string]string
-	close    func() error // nil: nothing is to be closed
+	close    func() error // nil: there is nothing to close
 }
 
 // part is a file with a header, which may be a shard.
@@ -28,7 +28,7 @@ type part struct {
 	header *header
 }
 
-// file is a File of one part.
+// file returns a File of one part.
 func (p *part) file() *File {
 	f := &File{byName: map[string]int{}, metadata: p.header.metadata}
 	for _, t := range p.header.tensors {
@@ -50,14 +50,14 @@ func (f *File) Close() error {
 	return f.close()
 }
 
-// Tensors are what the file has, in the order of their data, and of the names of shards. The slice
-// is the caller's, but not the shapes.
+// Tensors returns the tensors of the file, in the order of their data; those of shards in the order
+// of the shards' names. The caller owns the slice, but not the shapes.
 func (f *File) Tensors() []Info { return slices.Clone(f.tensors) }
 
-// Metadata is the text that the file's writer has added. Shards have none.
+// Metadata returns the texts that the file's writer has added. Shards have none.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
 
-// Info is what the file says of a tensor, and whether it has one of that name.
+// Info returns the description of a tensor. ok is false if the file has none of that name.
 func (f *File) Info(name string) (Info, bool) {
 	i, ok := f.byName[name]
 	if !ok {
@@ -76,16 +76,17 @@ func (f *File) Reader(name string) (io.Reader, error) {
 	return io.NewSectionReader(p.r, p.from+t.Begin, t.Bytes), nil
 }
 
-// TensorDtype is the dtype of a tensor that has what t has. Booleans are uint8. What no tensor has
-// is an error that wraps [tensor.ErrDtype].
+// TensorDtype returns the dtype of a tensor that can load t. Booleans are uint8. A dtype that no
+// tensor has is an error that wraps [tensor.ErrDtype].
 func (t Info) TensorDtype() (tensor.Dtype, error) {
 	if d, ok := dtypes[t.Dtype]; ok {
 		return d, nil
 	}
-	return 0, fmt.Errorf("safetensors: %q: %w: there are no tensors of %s", t.Name, tensor.ErrDtype, t.Dtype)
+	return 0, fmt.Errorf("safetensors: %q: %w: tensors can't be %s", t.Name, tensor.ErrDtype, t.Dtype)
 }
 
-// Load makes a tensor of what the file has under a name, of its [Info.TensorDtype]. The caller releases it.
+// Load makes a tensor of the file's tensor of that name, with its [Info.TensorDtype]. The caller
+// releases it.
 func (f *File) Load(ctx context.Context, rt *tensor.Runtime, name string) (*tensor.Tensor, error) {
 	info, ok := f.Info(name)
 	if !ok {

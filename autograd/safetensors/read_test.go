@@ -62,7 +62,7 @@ func TestRead(t *testing.T) {
 
 // TestRefuse: files that are none, each with what is wrong.
 func TestRefuse(t *testing.T) {
-	overflow := "and not its"
+	overflow := "instead of"
 	if math.MaxInt < math.MaxInt64 { // the dimension itself is too large
 		overflow = "has a dimension of"
 	}
@@ -76,39 +76,39 @@ func TestRefuse(t *testing.T) {
 		"a header beyond":       {binary.LittleEndian.AppendUint64(nil, 1), "was it cut off"},
 		"a negative length":     {binary.LittleEndian.AppendUint64(nil, 1<<63), "was it cut off"},
 		"a large header":        {file(strings.Repeat(" ", 101), 0), "more than the limit of 100"},
-		"no header":             {file("", 0), "no JSON object"},
-		"no object":             {file("[]", 0), "no JSON object"},
-		"a space before":        {file(" {}", 0), "no JSON object"},
-		"no UTF-8":              {file("{\"\xff\":1}", 0), "no JSON object"},
+		"no header":             {file("", 0), "not a JSON object"},
+		"no object":             {file("[]", 0), "not a JSON object"},
+		"a space before":        {file(" {}", 0), "not a JSON object"},
+		"no UTF-8":              {file("{\"\xff\":1}", 0), "not a JSON object"},
 		"no JSON":               {file("{a}", 0), "the header"},
 		"a number as name":      {file(`{1:{}}`, 0), "the header"},
 		"half an object":        {file(`{"a":`, 0), "the header"},
-		"two objects":           {file("{}{}", 0), "behind the header"},
-		"a name twice":          {file(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"\u0061":1}`, 0), `"a" stands twice`},
+		"two objects":           {file("{}{}", 0), "continues after its object"},
+		"a name twice":          {file(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"\u0061":1}`, 0), `"a" appears twice`},
 		"no tensor":             {file(`{"a":1}`, 0), "want an object"},
-		"a key twice":           {file(`{"a":{"shape":[],"shape":[]}}`, 0), `"shape" of tensor "a" stands twice`},
+		"a key twice":           {file(`{"a":{"shape":[],"shape":[]}}`, 0), `"shape" of tensor "a" appears twice`},
 		"another key":           {file(`{"a":{"stride":[]}}`, 0), "none of dtype"},
 		"no offsets":            {file(`{"a":{"dtype":"U8","shape":[0]}}`, 0), "two data_offsets"},
 		"one offset":            {file(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0]}}`, 0), "two data_offsets"},
 		"a new dtype's hole":    {file(`{"a":{"dtype":"F4","shape":[4],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[1],"data_offsets":[3,4]}}`, 4), "without holes"},
 		"a new dtype's end":     {file(`{"a":{"dtype":"F4","shape":[4],"data_offsets":[2,0]}}`, 2), "from byte 2 to 0"},
 		"a new dtype's shape":   {file(`{"a":{"dtype":"F4","shape":[4611686018427387904,4],"data_offsets":[0,2]}}`, 2), overflow},
-		"a dtype of numbers":    {file(`{"a":{"dtype":[1,2],"shape":[0],"data_offsets":[0,0]}}`, 0), "no string"},
-		"a negative dimension":  {file(`{"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}}`, 1), "no number of elements"},
-		"half a dimension":      {file(`{"a":{"dtype":"U8","shape":[0.5],"data_offsets":[0,1]}}`, 1), "no number of elements"},
-		"a text as dimension":   {file(`{"a":{"dtype":"U8","shape":["1"],"data_offsets":[0,1]}}`, 1), "no number of elements"},
-		"a nested dimension":    {file(`{"a":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}}`, 1), "no number of elements"},
+		"a dtype of numbers":    {file(`{"a":{"dtype":[1,2],"shape":[0],"data_offsets":[0,0]}}`, 0), "not a string"},
+		"a negative dimension":  {file(`{"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}}`, 1), "not a number of elements"},
+		"half a dimension":      {file(`{"a":{"dtype":"U8","shape":[0.5],"data_offsets":[0,1]}}`, 1), "not a number of elements"},
+		"a text as dimension":   {file(`{"a":{"dtype":"U8","shape":["1"],"data_offsets":[0,1]}}`, 1), "not a number of elements"},
+		"a nested dimension":    {file(`{"a":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}}`, 1), "not a number of elements"},
 		"a shape of no array":   {file(`{"a":{"dtype":"U8","shape":1,"data_offsets":[0,1]}}`, 1), "want an array"},
 		"many dimensions":       {file(`{"a":{"dtype":"U8","shape":[`+strings.Repeat("1,", 64)+`1],"data_offsets":[0,1]}}`, 1), "more than 64"},
 		"more than an int":      {file(`{"a":{"dtype":"U8","shape":[9223372036854775807,3],"data_offsets":[0,1]}}`, 1), overflow},
-		"too few bytes":         {file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,7]}}`, 7), "and not its 8"},
-		"an end before":         {file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}}`, 8), "and not its 8"},
+		"too few bytes":         {file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,7]}}`, 7), "instead of 8 bytes"},
+		"an end before":         {file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}}`, 8), "instead of 8 bytes"},
 		"a file that was cut":   {file(one, 7), "was the file cut off"},
 		"more than the tensors": {file(one, 9), "the tensors take 8 bytes"},
 		"data of nothing":       {file("{}", 1), "the tensors take 0 bytes"},
 		"a hole":                {file(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}`, 3), "without holes"},
 		"an overlap":            {file(`{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}`, 3), "without holes"},
-		"metadata of a number":  {file(`{"__metadata__":{"a":1}}`, 0), `the metadata of "a" is no string`},
+		"metadata of a number":  {file(`{"__metadata__":{"a":1}}`, 0), `the metadata of "a" is not a string`},
 		"metadata twice":        {file(`{"__metadata__":{"a":"","a":""}}`, 0), "twice in the metadata"},
 	} {
 		limit := int64(500)

@@ -53,7 +53,7 @@ func openIndex(path string, o options) (_ *File, err error) {
 	return f, nil
 }
 
-// readIndex reads an index: the names of the tensors by the names of their shards.
+// readIndex reads an index, and returns the names of the tensors by the names of their shards.
 func readIndex(path string, o options) (map[string]map[string]bool, error) {
 	file, size, err := openRegular(path)
 	if err != nil {
@@ -83,7 +83,7 @@ func parseIndex(text []byte) (map[string]map[string]bool, error) {
 		shardOf = map[string]string{}
 		return object(d, func(name string) error {
 			if _, ok := shardOf[name]; ok {
-				return formatError("%q stands twice in the index", name)
+				return formatError("%q appears twice in the index", name)
 			}
 			shard, err := word(d, "shard", name)
 			shardOf[name] = shard

@@ -63,9 +63,9 @@ func TestRefuseShards(t *testing.T) {
 		`{"weight_map":{}}`:      "no weight_map, or an empty one",
 		`{"metadata":{}}`:        "no weight_map, or an empty one",
 		`{"weight_map":["a"]`:    "want an object",
-		`{"weight_map":{"a":1}}`: `the shard of "a" is no string`,
+		`{"weight_map":{"a":1}}`: `the shard of "a" is not a string`,
 		`{"weight_map":{"a":"1.safetensors"},"weight_map":{"a":"2.safetensors"}}`: "two weight_maps",
-		`{"weight_map":{"a":"1.safetensors","a":"2.safetensors"}}`:                `"a" stands twice in the index`,
+		`{"weight_map":{"a":"1.safetensors","a":"2.safetensors"}}`:                `"a" appears twice in the index`,
 		`{"weight_map":{"a":"1.safetensors","c":"1.safetensors"}}`:                `shard "1.safetensors" lacks 1 of the tensors that the index places there, such as "c"`,
 		`{"weight_map":{"a":"m.safetensors.index.json"}}`:                         "not a safetensors file",
 	} {

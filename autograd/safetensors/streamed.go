@@ -11,24 +11,24 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Streamed is a tensor that is not there when the file is begun, such as one that is put together
-// of several ranks' parts: the file needs no memory for all of them at once.
+// Streamed is a tensor that is made while the file is written, such as one of several ranks' parts,
+// so that not all of them are in memory at once.
 type Streamed struct {
 	Name  string
 	Dtype tensor.Dtype
 	Shape tensor.Shape
 	// Write writes the tensor's bytes to w, as [tensor.WriteBytes] does. It is called when all
-	// tensors before it, in the order of the file, have been written. To write another number of
-	// bytes is an error that wraps [ErrInvalid].
+	// tensors before it, in the order of the file, have been written. Writing another number of
+	// bytes than Dtype and Shape have is an error that wraps [ErrInvalid].
 	Write func(ctx context.Context, w io.Writer) error
 }
 
-// SortStreamed puts tensors into the order in which [Write] calls their functions.
+// SortStreamed sorts tensors in the order in which [Write] calls their functions.
 func SortStreamed(tensors []Streamed) {
 	slices.SortStableFunc(tensors, func(a, b Streamed) int { return before(a.Dtype, a.Name, b.Dtype, b.Name) })
 }
 
-// before compares the places of two tensors' data.
+// before compares the positions of two tensors in a file.
 func before(a tensor.Dtype, nameA string, b tensor.Dtype, nameB string) int {
 	if d := rank(nameOf(b)) - rank(nameOf(a)); d != 0 {
 		return d
@@ -93,7 +93,7 @@ func (s Streamed) entry() entry {
 	return e
 }
 
-// counter lets so many bytes through.
+// counter is a writer that accepts at most left bytes.
 type counter struct {
 	w    io.Writer
 	left int64

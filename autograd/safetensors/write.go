@@ -24,9 +24,9 @@ type Named struct {
 }
 
 // Write writes the tensors to w, in the order of the format's own writers: by dtype, the largest
-// elements first, and by name. So the same tensors and metadata give the same bytes. Tensors are
-// waited for one after the other, and streamed through pinned memory; those of streamed are in
-// their places among them.
+// elements first, and by name. So the same tensors and metadata give the same bytes. Write waits
+// for one tensor after the other, and streams them through pinned memory. The streamed tensors are
+// in the same order among them.
 func Write(ctx context.Context, w io.Writer, tensors []Named, metadata map[string]string, streamed ...Streamed) error {
 	all, text, err := layout(entries(tensors, streamed), metadata)
 	if err == nil && (ctx == nil || w == nil) {
@@ -46,7 +46,7 @@ func Write(ctx context.Context, w io.Writer, tensors []Named, metadata map[strin
 	return nil
 }
 
-// layout puts the entries into the order of their data, and makes the header with its length.
+// layout sorts the entries in the order of their data, and makes the header with its length.
 func layout(all []entry, metadata map[string]string) (_ []entry, text []byte, err error) {
 	for _, t := range all {
 		switch {
@@ -55,9 +55,9 @@ func layout(all []entry, metadata map[string]string) (_ []entry, text []byte, er
 		case nameOf(t.dtype) == "":
 			return nil, nil, fmt.Errorf("%q: %w: the format has no %v", t.name, tensor.ErrDtype, t.dtype)
 		case !utf8.ValidString(t.name):
-			return nil, nil, fmt.Errorf("%w: the name %q is no UTF-8", ErrInvalid, t.name)
+			return nil, nil, fmt.Errorf("%w: the name %q is not UTF-8", ErrInvalid, t.name)
 		case t.name == metadataKey:
-			return nil, nil, fmt.Errorf("%q: %w: that name is the metadata's", t.name, ErrInvalid)
+			return nil, nil, fmt.Errorf("%q: %w: the format reserves that name for metadata", t.name, ErrInvalid)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b entry) int { return before(a.dtype, a.name, b.dtype, b.name) })
@@ -120,12 +120,13 @@ func (h *headerWriter) json(v any) {
 	h.Truncate(h.Len() - 1) // the encoder's line feed
 }
 
-// WriteFile writes a file and puts it in the place of the one at path, if there is one: whenever the
-// program or the machine stops, path has the old file or the new one, whole. The data goes to a new
-// file in the same folder, which is flushed to the disk and renamed, so that of several writers of one
-// path one wins. The new file has the permissions of the old one. A program that is killed meanwhile
-// leaves a file whose name begins with a dot. Only a regular file is replaced: a path at which there is
-// something else, such as a folder, a device or a symbolic link, is an error that wraps [ErrInvalid].
+// WriteFile writes a file at path, and replaces an existing one atomically: if the program or the
+// machine stops, path has the complete old file or the complete new one. WriteFile writes a new
+// file in the same folder, flushes it to the disk and renames it, so that of several writers of one
+// path one wins. The new file has the permissions of the old one. A program that is killed during
+// the call leaves a file whose name begins with a dot. Only a regular file is replaced: if path is
+// anything else, such as a folder, a device or a symbolic link, WriteFile returns an error that
+// wraps [ErrInvalid].
 func WriteFile(ctx context.Context, path string, tensors []Named, metadata map[string]string, streamed ...Streamed) error {
 	if old, err := os.Lstat(path); err == nil && !old.Mode().IsRegular() {
 		return fmt.Errorf("safetensors: writing %s: %w: it is not a regular file, but %v", path, ErrInvalid, old.Mode())

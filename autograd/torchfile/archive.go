@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// archive is a zip archive whose files stand in one folder, uncompressed.
+// archive is a zip archive of uncompressed files in one folder.
 type archive struct {
 	r         io.ReaderAt
 	size      int64
@@ -58,16 +58,18 @@ func openArchive(r io.ReaderAt, size int64) (*archive, error) {
 	return a, nil
 }
 
-// checkRecords refuses an archive whose end promises more files than its directory may have,
-// because package zip allocates a list of them before it reads the directory. Only the records of
-// 64 bits can promise as many (APPNOTE.TXT of PKWARE, 4.3.14 to 4.3.16).
+// checkRecords refuses an archive whose end record has a count of files above that of the largest
+// directory allowed, because package zip allocates a list of that length before it reads the
+// directory. Only the records of 64 bits can have such a count (APPNOTE.TXT of PKWARE, 4.3.14 to
+// 4.3.16).
 func checkRecords(r io.ReaderAt, size int64) error {
 	tail := make([]byte, min(size, 1<<16+42))
 	if _, err := r.ReadAt(tail, size-int64(len(tail))); err != nil && err != io.EOF {
 		return err
 	}
 	for i := len(tail) - 20; i >= 0; i-- {
-		if !bytes.HasPrefix(tail[i:], []byte("PK\x06\x07")) { // where the end of 64 bits is
+		// the locator of the 64-bit end record
+		if !bytes.HasPrefix(tail[i:], []byte("PK\x06\x07")) {
 			continue
 		}
 		var end [40]byte
@@ -77,21 +79,21 @@ func checkRecords(r io.ReaderAt, size int64) error {
 			return err
 		}
 		if n := binary.LittleEndian.Uint64(end[32:]); bytes.HasPrefix(end[:], []byte("PK\x06\x06")) && n > maxDirectory/46 {
-			return formatError("its directory promises %d files, and in %d bytes there can be %d", n, maxDirectory, maxDirectory/46)
+			return formatError("its directory promises %d files, and the limit of %d bytes holds at most %d", n, maxDirectory, maxDirectory/46)
 		}
 	}
 	return nil
 }
 
-// notZip is the error of a file that begins with start.
+// notZip returns the error text for a file that is not a zip archive and begins with start.
 func notZip(start []byte) string {
 	if bytes.HasPrefix(start, []byte("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")) {
 		return "it has the format before PyTorch 1.6; in Python: torch.save(torch.load(path), path)"
 	}
-	return "it is no zip archive"
+	return "it is not a zip archive"
 }
 
-// section is the bytes of a file of the archive.
+// section returns the bytes of a file of the archive.
 func (a *archive) section(name string) (*io.SectionReader, error) {
 	f := a.files[name]
 	if f == nil {
@@ -127,8 +129,8 @@ func (a *archive) read(name string, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// bounded lets so many bytes be read, because a directory in memory is several times as large, and
-// keeps the first error of a read, which package zip may take for a wrong format.
+// bounded limits the bytes that are read, because a directory in memory is several times as large.
+// It keeps the first error of a read, because package zip may report it as a wrong format.
 type bounded struct {
 	r    io.ReaderAt
 	left int64

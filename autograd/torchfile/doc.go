@@ -5,14 +5,14 @@
 //	defer f.Close()
 //	report, err := nn.LoadWeights(ctx, model, f)
 //
-// Such a file is a pickle, which is a program that may call any class of Python. Here nothing is
-// called: the pickle may name the classes of a state dict (collections.OrderedDict, tensors,
-// parameters and their storages), and every other one is an error with its name. Pickles have
-// protocol 2, which torch.save writes by default.
+// Such a file is a pickle, which is a program that may call any class of Python. This package calls
+// none: the pickle may name the classes of a state dict (collections.OrderedDict, tensors,
+// parameters and their storages), and any other class is an error that names it. The pickle must
+// have protocol 2, which torch.save writes by default.
 //
-// The state dict is the file's value, or stands in it under "state_dict" or "model", as training
+// The state dict is the file's value, or is in it under "state_dict" or "model", as training
 // scripts write it. Its values that are not tensors are left out. Tensors may be views of each
-// other's storage, with any strides. One that is not contiguous, or was written on a big-endian
-// machine, is in host memory while it is read; all others are streamed. A file takes at most
-// 512 MiB of memory beside its tensors: sizes and offsets are checked before they are used.
+// other's storage, with any strides. A tensor that is not contiguous, or was written on a
+// big-endian machine, is read into host memory; all others are streamed. A file takes at most 512
+// MiB of memory beside its tensors, because sizes and offsets are checked before they are used.
 package torchfile

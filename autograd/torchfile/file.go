@@ -29,7 +29,7 @@ const (
 type File struct {
 	tensors   []safetensors.Info
 	views     map[string]*view
-	bigEndian bool // the numbers of the file
+	bigEndian bool // byte order of the file's numbers
 	close     func() error
 }
 
@@ -48,7 +48,7 @@ func open(path string) (*File, error) {
 		return nil, err
 	}
 	if !s.Mode().IsRegular() { // opening a pipe would wait for a writer
-		return nil, fmt.Errorf("%s: %w", path, formatError("it is no regular file"))
+		return nil, fmt.Errorf("%s: %w", path, formatError("it is not a regular file"))
 	}
 	r, err := os.Open(path)
 	if err != nil {
@@ -92,8 +92,8 @@ func (f *File) Close() error {
 	return f.close()
 }
 
-// Tensors are the tensors of the state dict in its order, with the dtypes' names of safetensors.
-// Info.Begin is 0. The slice is the caller's, but not the shapes.
+// Tensors returns the tensors of the state dict in its order, with the names of dtypes in
+// safetensors. Info.Begin is 0. The caller owns the slice, but not the shapes.
 func (f *File) Tensors() []safetensors.Info { return slices.Clone(f.tensors) }
 
 // Reader reads the elements of a tensor, row-major and little-endian.

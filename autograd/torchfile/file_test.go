@@ -218,7 +218,7 @@ func TestRefuse(t *testing.T) {
 		"few arguments":           {"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n)R.", "a tensor of 0 values"},
 		"a parameter of nothing":  {"\x80\x02ctorch._utils\n_rebuild_parameter\n)R.", "a parameter without a tensor"},
 		"a parameter of a text":   {"\x80\x02ctorch._utils\n_rebuild_parameter\n" + text("x") + "\x85R.", "a parameter of string"},
-		"another reference":       {"\x80\x02" + text("module") + "Q.", "refers to something that is no storage"},
+		"another reference":       {"\x80\x02" + text("module") + "Q.", "refers to something that is not a storage"},
 		"a storage of no class":   {"\x80\x02(" + text("storage") + text("FloatStorage") + text("0") + text("cpu") + number(1) + "tQ.", "without class"},
 		"another class":           {"\x80\x02cposix\nsystem\n" + text("true") + "\x85R.", `the class "posix.system"`},
 		"a builtin of the reader": {"\x80\x02c__builtin__\nobject\n.", `the class "__builtin__.object"`},
@@ -227,8 +227,8 @@ func TestRefuse(t *testing.T) {
 		"an unhashable key":       {"\x80\x02ccollections\nOrderedDict\n)Rctorch._utils\n_rebuild_tensor_v2\nNs.", "is corrupt"},
 		"an empty stack":          {"\x80\x02t.", "is corrupt"},
 		"odd items":               {"\x80\x02}(Nu.", "is corrupt"},
-		"no end":                  {"\x80\x02}", "without an end"},
-		"nothing":                 {"", "without an end"},
+		"no end":                  {"\x80\x02}", "without the opcode STOP"},
+		"nothing":                 {"", "without the opcode STOP"},
 		"half an argument":        {"\x80\x02X\x05", "within the opcode"},
 		"a text beyond":           {"\x80\x02X\xff\xff\xff\xffabc", "within the opcode"},
 		"a number of no bytes":    {"\x80\x02\x8a\x00.", "of 0 bytes"},
@@ -252,8 +252,8 @@ func TestRefuseFiles(t *testing.T) {
 		"protocol4.pt": "protocol 4; save it with protocol 2",
 		"nothing.pt":   `its keys are "epoch, state"`,
 		"script.pt":    "TorchScript program; in Python: torch.save(torch.jit.load(path).state_dict(), path)",
-		"write.py":     "no zip archive",
-		".":            "no regular file",
+		"write.py":     "not a zip archive",
+		".":            "not a regular file",
 	} {
 		_, err := Open(filepath.Join("testdata", name))
 		require.ErrorIs(t, err, ErrFormat, name)

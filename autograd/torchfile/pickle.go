@@ -10,7 +10,7 @@ import (
 	"github.com/nlpodyssey/gopickle/types"
 )
 
-// classes are those that a pickle may name. The unpickler has OrderedDict itself.
+// classes are those that a pickle may name. The unpickler implements OrderedDict itself.
 var classes = map[string]any{
 	"collections.OrderedDict":         nil,
 	"torch._utils._rebuild_tensor_v2": function(rebuildTensor),
@@ -40,13 +40,13 @@ type storage struct {
 	n    int
 }
 
-// function is a function of Python's.
+// function is a Python function.
 type function func(args []any) (any, error)
 
 func (f function) Call(args ...any) (any, error) { return f(args) }
 
-// unpickle reads the archive's value. The unpickler panics on some pickles that put values in the
-// wrong place.
+// unpickle reads the archive's value. It recovers, because the unpickler panics on some corrupt
+// pickles.
 func (a *archive) unpickle() (value any, err error) {
 	text, err := a.read("data.pkl", maxPickle)
 	if err != nil {
@@ -70,14 +70,14 @@ func (a *archive) unpickle() (value any, err error) {
 	return value, err
 }
 
-// clip shortens text of a file that an error quotes.
+// clip shortens a text of the file for an error.
 func clip(text string) string { return text[:min(len(text), 200)] }
 
-// storage is the storage that a pickle refers to: ("storage", class, key, device, elements).
+// storage returns the storage of a pickle's reference: ("storage", class, key, device, elements).
 func (a *archive) storage(id any, known map[string]*storage) (any, error) {
 	tuple, _ := id.(*types.Tuple)
 	if tuple == nil || tuple.Len() != 5 || tuple.Get(0) != "storage" {
-		return nil, formatError("its pickle refers to something that is no storage")
+		return nil, formatError("its pickle refers to something that is not a storage")
 	}
 	class, isClass := tuple.Get(1).(storageClass)
 	key, isKey := tuple.Get(2).(string)
@@ -103,7 +103,8 @@ func (a *archive) storage(id any, known map[string]*storage) (any, error) {
 	return s, nil
 }
 
-// rebuildTensor is _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks, …).
+// rebuildTensor implements _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks,
+// …).
 func rebuildTensor(args []any) (any, error) {
 	if len(args) < 6 {
 		return nil, formatError("a tensor of %d values: want at least 6", len(args))
@@ -118,7 +119,7 @@ func rebuildTensor(args []any) (any, error) {
 	return newView(s, offset, shape, strides)
 }
 
-// rebuildParameter is _rebuild_parameter(data, requires_grad, hooks).
+// rebuildParameter implements _rebuild_parameter(data, requires_grad, hooks).
 func rebuildParameter(args []any) (any, error) {
 	if len(args) < 1 {
 		return nil, formatError("a parameter without a tensor")

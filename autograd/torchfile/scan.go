@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxMemory is how much memory the values of a pickle may take, in bytes, as the costs below count.
+// maxMemory limits the memory of a pickle's values in bytes, as counted by the costs below.
 const maxMemory = 256 << 20
 
 // opcode describes an opcode of the pickle machine: the bytes after it, and the memory that the
@@ -16,29 +16,29 @@ type opcode struct {
 	cost int
 }
 
-// argument is the form of what follows an opcode.
+// argument is the form of an opcode's argument.
 type argument uint8
 
 const (
 	unknown argument = iota // not of a state dict
-	bytes0                  // so many bytes
+	bytes0                  // a fixed number of bytes
 	bytes1
 	bytes2
 	bytes4
 	bytes8
-	length1 // a length of so many bytes, and that many
+	length1 // a length in a fixed number of bytes, and then bytes of that length
 	length4
 	class // two lines
 )
 
 const (
-	scalar    = 150 // a value in an interface, and its place in a dict that grows
+	scalar    = 150 // a value in an interface, and its entry in a dict that grows
 	container = 250
 	mark      = 350 // a new stack
 	call      = 700 // a tensor of maxDims dimensions
 )
 
-// opcodes are those of state dicts in protocol 2. All others are refused, such as those that make
+// opcodes are those of state dicts in protocol 2. scan refuses all others, such as those that make
 // objects without a function.
 var opcodes = [256]opcode{
 	0x80:  {bytes1, 0}, // PROTO
@@ -79,10 +79,10 @@ var opcodes = [256]opcode{
 // build and pop are the opcodes BUILD and POP.
 const build, pop = 'b', '0'
 
-// scan checks a pickle before it is read: its opcodes and classes are those of state dicts, its
-// lengths are within it, and its values take a bounded amount of memory. The unpickler
-// itself would allocate any length. The attributes that BUILD sets, which are the versions of
-// modules, are dropped: one dict of them could be copied without end.
+// scan checks a pickle before it is read: its opcodes and classes must be those of state dicts, its
+// lengths must be within it, and its values must take a bounded amount of memory. The unpickler
+// itself would allocate any length. scan drops the attributes that BUILD sets, which are the
+// versions of modules, because one dict of them could be copied without end.
 func scan(text []byte) error {
 	memory, at := 0, 0
 	for at < len(text) {
@@ -110,11 +110,11 @@ func scan(text []byte) error {
 		}
 		at += 1 + n
 	}
-	return formatError("its pickle ends at byte %d without an end", len(text))
+	return formatError("its pickle ends at byte %d without the opcode STOP", len(text))
 }
 
-// argumentLength is the length of an opcode's argument, which stands at the start of rest; it may
-// be more than rest has.
+// argumentLength returns the length of an opcode's argument at the start of rest. It may exceed
+// that of rest.
 func argumentLength(arg argument, rest []byte) (int, error) {
 	switch arg {
 	case bytes1:

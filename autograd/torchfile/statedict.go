@@ -8,7 +8,7 @@ import (
 	"github.com/nlpodyssey/gopickle/types"
 )
 
-// size is the number of a dict's entries, and 0 for all else.
+// size returns the number of a dict's entries, or 0 for other values.
 func size(v any) int {
 	switch d := v.(type) {
 	case *types.Dict:
@@ -19,7 +19,7 @@ func size(v any) int {
 	return 0
 }
 
-// pairs are the entries of a dict.
+// pairs returns the entries of a dict.
 func pairs(v any) (all []types.DictEntry) {
 	switch d := v.(type) {
 	case *types.Dict:
@@ -33,10 +33,10 @@ func pairs(v any) (all []types.DictEntry) {
 	return all
 }
 
-// maxNested is how deep a state dict is looked for.
+// maxNested limits the depth at which a state dict is found.
 const maxNested = 4
 
-// stateDict finds the tensors of a file's value, with the order of their names.
+// stateDict finds the tensors of a file's value, and returns their names in order.
 func stateDict(value any) (names []string, views map[string]*view, err error) {
 	at := value
 	for range maxNested {

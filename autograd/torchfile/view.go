@@ -14,7 +14,7 @@ type view struct {
 	from           *storage
 	offset         int
 	shape, strides []int
-	elements, span int // span: from the first element to the last one
+	elements, span int // span: distance from the first to after the last element
 }
 
 // newView checks that a tensor lies within its storage.
@@ -55,7 +55,7 @@ func newView(s *storage, offset int, shape, strides []int) (*view, error) {
 
 func (v *view) bytes() int64 { return int64(v.elements) * int64(v.from.bytes) }
 
-// contiguous reports whether the elements stand in row-major order, one after the other.
+// contiguous reports whether the elements are stored in row-major order without gaps.
 func (v *view) contiguous() bool {
 	stride := 1
 	for d := len(v.shape) - 1; d >= 0; d-- {
