@@ -32,9 +32,9 @@ import (
 // below 2^-25 are 0, because the loss is not scaled either. An optimiser's step between a forward
 // pass and its backward pass is not an [ErrStale], because the gradients are those of the copies.
 //
-// To compute a part in float32, such as the targets of a regression, bring its operands to the tape
-// while the compute dtype is float32, or [Tape.Cast] them. The option nn.ComputeDtype sets the
-// compute dtype of the tapes of nn.Initializer.Steps.
+// To have an operand in float32, such as the targets of a regression, bring it to the tape while
+// the compute dtype is float32, or [Tape.Cast] it. The option nn.ComputeDtype sets the compute
+// dtype of the tapes of nn.Initializer.Steps.
 func (t *Tape) SetComputeDtype(dtype tensor.Dtype) {
 	if err := checkComputeDtype(dtype); err != nil {
 		t.fail("SetComputeDtype", err)

@@ -50,14 +50,14 @@ func (t *Tape) LeakyReLU(x *Variable, slope float64) *Variable {
 	return t.Apply(f, x)
 }
 
-// Hardtanh returns x brought between low and high (torch.nn.functional.hardtanh; its bounds are -1
-// and 1). The backward pass keeps the result, not x; the gradient at the bounds is 0.
+// Hardtanh returns x clamped to [low, high] (torch.nn.functional.hardtanh; its bounds are -1 and
+// 1). The backward pass keeps the result, not x; the gradient at the bounds is 0.
 func (t *Tape) Hardtanh(x *Variable, low, high float64) *Variable {
 	return t.Apply(fn.Hardtanh(low, high), x)
 }
 
-// Clamp returns x brought between low and high (torch.clamp); an infinity is no bound. At the
-// bounds the gradient passes.
+// Clamp returns x clamped to [low, high] (torch.clamp). A bound may be infinite. At the bounds the
+// gradient passes.
 func (t *Tape) Clamp(x *Variable, low, high float64) *Variable {
 	return t.Apply(fn.Clamp(low, high), x)
 }

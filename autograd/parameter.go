@@ -20,7 +20,7 @@ type Parameter struct {
 	layer       string  // the type of its layer; of SetName
 	holder      *Holder // nil: unknown
 	before      string  // the module that it was made in; set by the first SetName
-	missing     error   // an initialiser's error, for which there is no value
+	missing     error   // an initialiser's error; there is no value then
 	frozen      bool
 	made        int64 // size in bytes of the last gradient of this rank alone; 0: there was none
 	attached    []Attachment

@@ -99,10 +99,10 @@ func (t *Tape) Rerun(m Mode, f func() *Variable) (y *Variable, did Recorded) {
 	return y, Recorded{len(t.nodes) - from, t.random.Stream - m.random.Stream}
 }
 
-// Record makes y, which has been computed and is no node's result, the result of step: Backward
-// calls step.Backward with y's gradient, in the present module. The inputs of its [Call] are the
-// variables of holds. The tape takes ownership of holds and own, and drops and frees them after the
-// step.
+// Record makes y, which has been computed and is not the result of a node, the result of step:
+// Backward calls step.Backward with y's gradient, in the present module. The inputs of its [Call]
+// are the variables of holds. The tape takes ownership of holds and own, and drops and frees them
+// after the step.
 func (t *Tape) Record(name string, y *Variable, step Step, holds []Hold, own ...*tensor.Tensor) {
 	if check.Nil(step) || y == nil || y.value == nil || y.tape != t {
 		t.fail(name, fmt.Errorf("%w: Record: want a result of this tape and a step", ErrInvalid))

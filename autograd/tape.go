@@ -69,7 +69,7 @@ type Tape struct {
 	running    bool      // Backward
 	calls      int       // number of the program's functions that run inside of the tape's calls
 	root       *Variable // where Backward begins
-	current    Node      // whose backward step runs
+	current    Node      // the node in its backward step
 
 	random tensor.Random // of the next random operation
 	seeded bool

@@ -10,7 +10,7 @@ import (
 )
 
 // fans returns the number of inputs of each output of a weight, and of outputs of each input: the
-// second and the first dimension, each times the dimensions after them.
+// second and the first dimension, each times the product of the dimensions after the second.
 func fans(name string, shape tensor.Shape) (in, out float64, err error) {
 	if len(shape) < 2 {
 		return 0, 0, fmt.Errorf("%s: %w %v: fans are of two dimensions at least", name, tensor.ErrShape, shape)

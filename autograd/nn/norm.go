@@ -25,7 +25,7 @@ type BatchNorm struct {
 	// Momentum is the batch's share of the new running statistics; nil: 0.1; NaN: they are the mean
 	// of all batches.
 	Momentum *float64
-	Eps      float64 // what is added to the variance; 0: 1e-5
+	Eps      float64 // added to the variance; 0: 1e-5
 
 	named string // the weight's name when nameBuffers last ran
 }
@@ -121,7 +121,7 @@ func (in *Initializer) buffer(call string, v float64, dtype tensor.Dtype, shape 
 type LayerNorm struct {
 	Weight, Bias *autograd.Parameter // of Shape; nil: none
 	Shape        []int               // the last dimensions of x
-	Eps          float64             // what is added to the variance; 0: 1e-5
+	Eps          float64             // added to the variance; 0: 1e-5
 }
 
 // Forward returns x, normalised.
@@ -169,7 +169,7 @@ func (o *layerOptions) normalized(size int) []int {
 type GroupNorm struct {
 	Weight, Bias *autograd.Parameter // (channels); nil: none
 	Groups       int
-	Eps          float64 // what is added to the variance; 0: 1e-5
+	Eps          float64 // added to the variance; 0: 1e-5
 }
 
 // Forward returns x with normalised groups.

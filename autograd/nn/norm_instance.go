@@ -12,7 +12,7 @@ import (
 // is PyTorch's default.
 type InstanceNorm struct {
 	Weight, Bias *autograd.Parameter // (channels); nil: none
-	Eps          float64             // what is added to the variance; 0: 1e-5
+	Eps          float64             // added to the variance; 0: 1e-5
 }
 
 // Forward returns x with normalised channels: a group norm with a group for each channel.

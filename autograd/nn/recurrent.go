@@ -85,7 +85,7 @@ func (r *LSTM) Run(t *autograd.Tape, x, h0, c0 *autograd.Variable) (y, hn, cn *a
 
 // RunPadded is Run of rows of different lengths (torch.nn.utils.rnn.pack_padded_sequence, in any
 // order). At a row's end the states stop, hn is the state there, and the reverse direction begins
-// there. After the end y is 0, and x is not read and has no gradient.
+// there. After the end y is 0, and x does not count and has no gradient.
 func (r *RNN) RunPadded(t *autograd.Tape, x *autograd.Variable, lengths *Lengths, h0 *autograd.Variable) (y, hn *autograd.Variable) {
 	y, hn, _ = (*Recurrent)(r).runPadded(t, x, lengths, h0, nil)
 	return y, hn
