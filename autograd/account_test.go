@@ -16,9 +16,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// account is the test's own account of the holders of memory. It does not read labels: it has the
-// category by the functions that it finds in the stack of an allocation, the module by what the
-// test says that it does, and the step because the test counts. It serves one goroutine at a time.
+// account is the test's own account of the holders of memory. It does not read labels. The category
+// follows from the functions in the stack of an allocation, the module from the test's calls, and
+// the step from the test's count. It serves one goroutine at a time.
 type account struct {
 	mu     sync.Mutex
 	module string // where the test is now
@@ -44,7 +44,7 @@ type holding struct {
 
 func newAccount() *account { return &account{live: map[uint64]holding{}} }
 
-// categories are by a function in the stack; the first one that is there counts.
+// categories are by a function in the stack. The first one found counts.
 var categories = []struct {
 	function string
 	memcache.Category
@@ -126,7 +126,7 @@ func (a *account) begin(c *memcache.Cache) {
 	a.peak, a.atPeak = a.total, a.now()
 }
 
-// named puts a parameter's memory, and that of a model's buffers, in the module that its name says.
+// named counts the memory of a parameter or a buffer in the module of its name.
 func (a *account) named(name string, x *tensor.Tensor) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,8 +135,8 @@ func (a *account) named(name string, x *tensor.Tensor) {
 	a.live[x.Block().Serial()] = h
 }
 
-// in runs a part of the model: what it allocates, and what the backward steps that it records
-// allocate, is the module's.
+// in runs a part of the model. Its allocations, and those of the backward steps that it records,
+// count in the module.
 func (a *account) in(t *autograd.Tape, module string, f func() *autograd.Variable) *autograd.Variable {
 	before := a.module
 	a.module = module
@@ -152,7 +152,7 @@ func (a *account) in(t *autograd.Tape, module string, f func() *autograd.Variabl
 	return y
 }
 
-// backward lets the account know whose backward step runs: it notes the module while it does.
+// backward sets the account's module while the backward step of a node runs.
 func (a *account) backward(t *autograd.Tape) {
 	a.nodes = append(a.nodes, make([]string, len(autograd.NodesOf(t))-len(a.nodes))...)
 	for i := range autograd.NodesOf(t) {
@@ -165,7 +165,7 @@ func (a *account) backward(t *autograd.Tape) {
 	a.nodes = nil
 }
 
-// agrees compares a profile with what the account says.
+// agrees compares a profile with the account.
 func (a *account) agrees(t *testing.T, p memcache.Profile, want map[owner]int64, when string) {
 	t.Helper()
 	got := map[owner]int64{}

@@ -17,7 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// addNorms are ways to a sum and its norm: of one operation, and of two.
+// addNorms computes a sum and its norm, in one operation or in two.
 type addNorms func(t *autograd.Tape, x, y, w, b *autograd.Variable) (sum, norm *autograd.Variable)
 
 // borrowed keeps the operations until end from being the last reader of v.
@@ -28,8 +28,8 @@ func borrowed(v *autograd.Variable) (end func()) {
 	return func() { *last = mark }
 }
 
-// TestAddNormsAreSumsAndNorms, to the bit, values and gradients: of operands of one shape and of
-// two, read once or more, on all kinds of tapes.
+// TestAddNormsAreSumsAndNorms: values and gradients are bit-identical to those of a sum and a norm,
+// for operands of one shape and of two, read once or more, on all kinds of tapes.
 func TestAddNormsAreSumsAndNorms(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(2, 5))
@@ -133,7 +133,7 @@ func TestAddNormsAreSumsAndNorms(t *testing.T) {
 	}
 }
 
-// TestAddNormIsOneLaunch on a GPU, the sum in memory that the program is done with.
+// TestAddNormIsOneLaunch on a GPU, with the sum in the memory of an operand after its last use.
 func TestAddNormIsOneLaunch(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	launches := map[string]int{}
@@ -160,7 +160,8 @@ func TestAddNormIsOneLaunch(t *testing.T) {
 	require.NoError(t, x.Release())
 }
 
-// TestAddNormRefuses what Add and the norm refuse, and leaves nothing behind: nil layers among it.
+// TestAddNormRefuses: an AddNorm refuses what Add and the norm refuse, also of nil layers, and
+// leaks nothing.
 func TestAddNormRefuses(t *testing.T) {
 	b := tapetest.Open(t, 4<<20)
 	x := tapetest.Upload(b, make([]float32, 6), 2, 3)
@@ -207,9 +208,9 @@ func TestAddNormRefuses(t *testing.T) {
 	require.Equal(t, before, b.Cache.MemoryAllocated())
 }
 
-// TestAddNormByWhatItAdds: an operand that is a weight, too, is read twice, which is an error where
-// one reading is all there is, and else as of two operations.
-func TestAddNormByWhatItAdds(t *testing.T) {
+// TestAddNormOfItsOwnWeight: an operand that is also the weight is read twice. If only one reading
+// is allowed, that is an error; otherwise the result is that of two operations.
+func TestAddNormOfItsOwnWeight(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x, y := tapetest.Upload(b, []float32{2, 3, 4, 6}, 4), tapetest.Upload(b, []float32{1.5, -1, 2, 1}, 4)
 	for i, f := range []func(t *autograd.Tape, x, y *autograd.Variable) (*autograd.Variable, *autograd.Variable){

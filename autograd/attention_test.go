@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// attentionCase is an attention of random size, with all that may be asked of it.
+// attentionCase is an attention of random size, with random options.
 type attentionCase struct {
 	b             *tapetest.Bench
 	random        *rand.Rand
@@ -142,7 +142,8 @@ func (c *attentionCase) parts(t *autograd.Tape, q, k, v, mask *autograd.Variable
 	return t.MatMul(t.Softmax(s), v)
 }
 
-// TestAttentionAgainstItsParts compares results and gradients with those of the operations that attention is made of.
+// TestAttentionAgainstItsParts compares results and gradients with those of the operations that
+// attention is made of.
 func TestAttentionAgainstItsParts(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	cases := 60
@@ -165,7 +166,8 @@ func TestAttentionAgainstItsParts(t *testing.T) {
 	}
 }
 
-// TestSelfAttention is attention without the copies, batch first or not, with a mask or causal.
+// TestSelfAttention compares it with an attention of copies, batch first or not, with a mask or
+// causal.
 func TestSelfAttention(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	random := rand.New(rand.NewPCG(5, 6))
@@ -199,7 +201,8 @@ func TestSelfAttention(t *testing.T) {
 				return [][]float64{tapetest.Read[float64](b, y.Value()), tapetest.Read[float64](b, x.Grad())}
 			}
 			want := run(func(t *autograd.Tape, x *autograd.Variable, cfg autograd.AttentionConfig) *autograd.Variable {
-				qkv := t.Permute(t.Reshape(x, shape[0], shape[1], 3, heads, head), order...) // 3, batch, heads, steps, head
+				// (3, batch, heads, steps, head)
+				qkv := t.Permute(t.Reshape(x, shape[0], shape[1], 3, heads, head), order...)
 				part := func(i int) *autograd.Variable { return t.Reshape(t.Narrow(qkv, 0, i, 1), batch, heads, steps, head) }
 				y := t.ScaledDotProductAttention(part(0), part(1), part(2), cfg)
 				if first {
@@ -219,7 +222,8 @@ func TestSelfAttention(t *testing.T) {
 	}
 }
 
-// TestAttentionOfNothing is 0, with gradients of 0: queries that see no key, and no keys or queries at all.
+// TestAttentionOfNothing: the result and the gradients are 0 for queries that see no key, and
+// without any keys or queries.
 func TestAttentionOfNothing(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for _, sizes := range [][4]int{{2, 3, 4, 5}, {2, 0, 4, 5}, {0, 3, 4, 5}, {2, 3, 0, 5}, {2, 3, 4, 0}} {
@@ -257,7 +261,8 @@ func TestAttentionOfNothing(t *testing.T) {
 	}
 }
 
-// TestGroupedAttention is attention with each head of keys and values as often as it is shared.
+// TestGroupedAttention compares it with an attention in which each shared head of keys and values
+// is repeated.
 func TestGroupedAttention(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(7, 8))
@@ -294,8 +299,8 @@ func TestGroupedAttention(t *testing.T) {
 	}
 }
 
-// TestMultiHeadAttention computes the same of one sequence with one product as of three with one
-// for each, and without a batch.
+// TestMultiHeadAttention: one sequence, projected in one product, gives the same result as three,
+// projected in a product each; also without a batch.
 func TestMultiHeadAttention(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(9, 1))

@@ -96,8 +96,8 @@ func (h *hiding) run(b *tapetest.Bench, f func(t *autograd.Tape, q, k, v, paddin
 }
 
 // TestMasksAreOneMask compares key padding, with and without another mask, with one mask of the
-// whole shape: of an attention that stores no weights, and of the weights. Queries that see no key
-// get 0.
+// whole shape, for an attention that stores no weights, and for the weights. Queries that see no
+// key get 0.
 func TestMasksAreOneMask(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	hidden := 0
@@ -151,7 +151,7 @@ func finite(all []float64) []uint8 {
 }
 
 // TestMemoryOfMasksAndDropout: key padding takes a number for each key, and dropped weights are
-// held twice. A tape that does not train computes what it does without dropout, to the bit.
+// held twice. On a tape that does not train, results are bit-identical to those without dropout.
 func TestMemoryOfMasksAndDropout(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	const batch, heads, n, e = 2, 3, 128, 4
@@ -188,8 +188,8 @@ func TestMemoryOfMasksAndDropout(t *testing.T) {
 	assert.Equal(t, without, bytes)
 }
 
-// TestDroppedAttentionIsReproducible has the same gradients, to the bit, called, again, in a
-// capture and in a checkpoint, and others of another seed.
+// TestDroppedAttentionIsReproducible: gradients are bit-identical in a second call, in a capture
+// and in a checkpoint. Another seed gives other ones.
 func TestDroppedAttentionIsReproducible(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	const steps, batch, heads, head = 9, 2, 2, 3
@@ -237,7 +237,7 @@ func TestDroppedAttentionIsReproducible(t *testing.T) {
 	require.NoError(t, graph.Close())
 }
 
-// TestMasksRefuse has the shapes in its errors.
+// TestMasksRefuse: errors name the shapes.
 func TestMasksRefuse(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for name, c := range map[string]struct {
@@ -275,8 +275,8 @@ func TestMasksRefuse(t *testing.T) {
 	}
 }
 
-// TestRowsOfTheLeastNumber: a mask of the least finite number hides a row as little with stored
-// weights as without; -Inf hides it, in each dtype.
+// TestRowsOfTheLeastNumber: a mask of the least finite number does not hide a row, with or without
+// stored weights. -Inf hides it, in each dtype.
 func TestRowsOfTheLeastNumber(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
@@ -298,8 +298,7 @@ func TestRowsOfTheLeastNumber(t *testing.T) {
 	require.NoError(t, tape.Close())
 }
 
-// TestDroppedAttentionOfNothing has results and gradients of 0 where there are no queries, keys or
-// numbers.
+// TestDroppedAttentionOfNothing: without queries, keys or numbers, results and gradients are 0.
 func TestDroppedAttentionOfNothing(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for _, sizes := range [][5]int{{2, 2, 0, 4, 5}, {2, 0, 3, 4, 5}, {0, 2, 3, 4, 5}, {2, 2, 3, 0, 5}, {2, 2, 3, 4, 0}, {2, 2, 3, 4, 5}} {
@@ -329,7 +328,8 @@ func TestDroppedAttentionOfNothing(t *testing.T) {
 	}
 }
 
-// TestMasksInBFloat16 hides what they hide in float32, and weights are as exact as the dtype.
+// TestMasksInBFloat16: masks hide the same keys as in float32, and weights are as exact as the
+// dtype.
 func TestMasksInBFloat16(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	const batch, heads, n, e = 2, 2, 5, 4

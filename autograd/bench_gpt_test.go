@@ -18,7 +18,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// gptSize is a transformer as runGPT is, of any size.
+// gptSize is the size of a transformer like runGPT.
 type gptSize struct {
 	name                                          string
 	layers, heads, width, steps, rows, vocabulary int
@@ -29,7 +29,8 @@ type gptSize struct {
 // captured; and with the activations of half of the blocks, or the parameters of all, offloaded,
 // called, without and with reuse across streams. MiB-at-most is the greatest memory that was
 // allocated, with workspaces; MiB-parameters, -forward and -reserved are the parameters with the
-// optimiser's state, what the forward pass holds besides, and what the cache holds at the end.
+// optimiser's state, the further memory of the forward pass, and the memory that the cache holds at
+// the end.
 //
 //	gpt12   12 layers, 12 heads, width 768; 8 sequences of 512 of 50,304 tokens, on GPUs of 16 GiB and more
 //	gpt4    4 layers, 4 heads, width 128; 4 sequences of 64 of 1,024 tokens
@@ -59,18 +60,20 @@ func BenchmarkGPT(b *testing.B) {
 	}
 }
 
-// gptRun is how a step is made.
+// gptRun describes how a step runs.
 type gptRun struct {
 	dtype                  tensor.Dtype
 	checkpointed, captured bool
-	offloaded              bool // the activations of the first half of the blocks are in pinned memory until the backward pass
-	parameters             bool // the parameters of each block are in pinned memory between their uses
-	reuse                  memcache.StreamReuse
-	inBackward             bool // the optimiser steps in the backward pass, in pieces of
-	piece                  int64
+	// the activations of the first half of the blocks are in pinned memory until the backward pass
+	offloaded  bool
+	parameters bool // the parameters of each block are in pinned memory between their uses
+	reuse      memcache.StreamReuse
+	inBackward bool // the optimiser steps in the backward pass, in pieces of
+	piece      int64
 }
 
-// BenchmarkMinimizeInBackward is BenchmarkGPT's step with Minimize and with MinimizeInBackward, called.
+// BenchmarkMinimizeInBackward is BenchmarkGPT's step with Minimize and with MinimizeInBackward,
+// called.
 //
 //	gpt12   as there; in pieces of 32 MiB
 //	gpt8    8 layers, 8 heads, width 256; 1 sequence of 64 of 4,096 tokens; in pieces of 4 MiB
@@ -91,8 +94,8 @@ func BenchmarkMinimizeInBackward(b *testing.B) {
 	}
 }
 
-// BenchmarkGPTLargestBatch tells how many sequences of gpt12 train in bfloat16 in 8 GiB, all
-// counted, without checkpoints and with them.
+// BenchmarkGPTLargestBatch reports the number of sequences of gpt12 that train in bfloat16 in 8 GiB
+// in all, without checkpoints and with them.
 func BenchmarkGPTLargestBatch(b *testing.B) {
 	size := gptSize{"gpt12", 12, 12, 768, 512, 0, 50304}
 	for _, checkpointed := range []bool{false, true} {
@@ -128,7 +131,7 @@ func BenchmarkGPTLargestBatch(b *testing.B) {
 	}
 }
 
-// gpt is runGPT of a size, whose blocks may be checkpointed.
+// gpt is runGPT of a given size. Its blocks may be checkpointed.
 type gpt struct {
 	Tok, Pos *nn.Embedding
 	Blocks   []*gptBlock
@@ -179,7 +182,7 @@ func (m *gpt) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 	})
 }
 
-// batch is the same sequences and labels each time.
+// batch returns the same sequences and labels each time.
 func (size gptSize) batch(bn *tapetest.Bench) (x, y *tensor.Tensor) {
 	tokens := make([]int32, size.rows*size.steps)
 	for i := range tokens {

@@ -15,9 +15,10 @@ import (
 )
 
 // BenchmarkModel is one training step of small models with AdamW in float32, its data already on
-// the device: called, on a tape of its own or on one that is reset, and captured and replayed.
-// The host does not wait after a step: the time includes the end of the last one. MiB-at-most is
-// the peak of allocated memory, with workspaces, and MiB-reserved what the cache holds at the end.
+// the device: called, on a tape of its own or on one that is reset, and captured and replayed. The
+// host does not wait after a step: the time includes the end of the last one. MiB-at-most is the
+// peak of allocated memory, with workspaces, and MiB-reserved the memory that the cache holds at
+// the end.
 //
 //	mlp     784-512-512-10, ReLU; 128 rows, and 1,024
 //	cnn     two convolutions of 3 by 3 to 32 and 64 channels, max pooling, dense 128 and 10; 64 pictures of 28 by 28

@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// BenchmarkStep/MLP is one training step of 784-512-512-10 with Adam at batch 128 in float32, data already on
-// the device.
+// BenchmarkStep/MLP is one training step of 784-512-512-10 with Adam at batch 128 in float32, data
+// already on the device.
 func BenchmarkStep(b *testing.B) {
 	b.Run("MLP", func(b *testing.B) {
 		bn := tapetest.Open(b, 256<<20)
@@ -48,9 +48,9 @@ func BenchmarkStep(b *testing.B) {
 	})
 }
 
-// BenchmarkTape is what an operation costs on a tape, next to nothing being computed: a chain of 64
-// operations on 16 floats, whose gradient is wanted, then Backward and Close. ns/operation is the
-// time of all that over 64, with one Synchronize at the end of all chains.
+// BenchmarkTape measures the cost of an operation on a tape, with almost no computation: a chain of
+// 64 operations on 16 floats that need a gradient, then Backward and Close. ns/operation is the
+// time of a chain over 64, with one Synchronize at the end of all chains.
 //
 //	Forward   without Backward
 //	Backward  one kernel forward and one backward for each operation

@@ -14,20 +14,20 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How far a gradient in bfloat16 may be off follows from the program, which may cancel what its
+// The error of a gradient in bfloat16 depends on the program, which may cancel values that its
 // operations compute to 2^-9. So the reference, in float64, is run with errors of its own: each
-// element that an operation computes is off by ±2^-8 of itself, at random, which bends the
-// gradients behind it as the two roundings do that it stands for, of the value and of its gradient.
-// The gradients of such runs scatter around the right one, and the tape's may be off twice as far
-// as they are in the root mean square.
+// element that an operation computes has a random error of ±2^-8 of itself. The error stands for
+// two roundings, of the value and of its gradient, and changes later gradients as these do. The
+// gradients of such runs scatter around the right one. The tape's error may be at most twice their
+// root mean square.
 
-// noise are the errors of a run: for each operation and each term of the loss, of their elements.
+// noise are the errors of a run, for the elements of each operation and of each term of the loss.
 type noise struct {
 	random *rand.Rand
 	of     [][]float64
 }
 
-// factor is what the i-th element of the k-th thing is multiplied by: the same one whenever it is asked for.
+// factor returns the factor of the i-th element of the k-th operation or term, always the same one.
 func (n *noise) factor(k, i int) float64 {
 	if n == nil {
 		return 1
@@ -41,7 +41,7 @@ func (n *noise) factor(k, i int) float64 {
 	return n.of[k][i]
 }
 
-// noisy is naive with errors, and the margin that is left of where functions have kinks and poles.
+// noisy is naive with errors. margin is the least distance to a kink or a pole.
 func (g *graph) noisy(leaves, base []array, n *noise) (all []array, loss, margin float64) {
 	d := &domain{margin: math.Inf(1)}
 	all = slices.Clone(leaves)
@@ -83,8 +83,8 @@ func (g *graph) noisySlopes(base []array, leaf int, n *noise) (slopes []float64)
 	return slopes
 }
 
-// saturated reports whether a function of the graph is near its bounds whose gradient is computed
-// from the rounded result, such as y(1-y): there 1-y has few digits.
+// saturated reports whether the graph has a function near its bounds whose gradient is computed
+// from the rounded result, such as y(1-y), because 1-y has few digits there.
 func (g *graph) saturated(base []array) bool {
 	for k, st := range g.steps {
 		if st.op == detached || !slices.Contains([]string{"Sigmoid", "Tanh", "Softmax"}, graphOps[st.op].name) {
@@ -97,15 +97,16 @@ func (g *graph) saturated(base []array) bool {
 	return false
 }
 
-// cancels reports whether an operation takes one operand twice and has gradients for the two that
-// may cancel: each of them is rounded, which the noise does not have.
+// cancels reports whether an operation takes one operand twice and its two gradients may cancel,
+// because the noise does not model that each of them is rounded.
 func (g *graph) cancels() bool {
 	return slices.ContainsFunc(g.steps, func(st graphStep) bool {
 		return st.op != detached && slices.Contains([]string{"Div", "Pow", "BCEWithLogits", "KLDivLoss"}, graphOps[st.op].name) && st.args[0] == st.args[1]
 	})
 }
 
-// TestBFloat16Graphs: the gradients of random graphs are those of the reference in float64, except for rounding.
+// TestBFloat16Graphs: the gradients of random graphs are those of the reference in float64, except
+// for rounding.
 func TestBFloat16Graphs(t *testing.T) {
 	const runs, margin, off = 16, 0.03, 2
 	b := tapetest.Open(t, 64<<20)

@@ -17,7 +17,7 @@ import (
 
 // TestBFloat16DiffersAsPyTorchs trains a small GPT in bfloat16 on the batches, and from the
 // weights, with which PyTorch has trained it in float32 and in autocast to bfloat16. The losses of
-// 200 steps differ from those of float32 as PyTorch's own do.
+// 200 steps differ from those of float32 as much as PyTorch's own do.
 func TestBFloat16DiffersAsPyTorchs(t *testing.T) {
 	var f struct {
 		Batches           [][][]int32
@@ -60,7 +60,7 @@ func TestBFloat16DiffersAsPyTorchs(t *testing.T) {
 	assert.LessOrEqual(t, ours.mean(), 1.2*theirs.mean(), "the mean of all steps, in which chance has a part: 1.01 was measured")
 }
 
-// deviation is by how much losses differ, of themselves.
+// deviation is the relative difference of losses.
 type deviation struct {
 	steps      int
 	sum, worst float64

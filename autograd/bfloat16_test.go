@@ -22,7 +22,7 @@ func halfTape(b *tapetest.Bench) *autograd.Tape {
 	return tape
 }
 
-// master makes a float32 parameter of the test's.
+// master makes a float32 parameter that the test releases.
 func master(b *tapetest.Bench, data []float32, shape ...int) *autograd.Parameter {
 	b.T.Helper()
 	x, err := tensor.FromSlice(b.Ctx, b.RT, data, shape...)
@@ -47,7 +47,7 @@ func floats(b *tapetest.Bench, x *tensor.Tensor) []float32 {
 }
 
 // TestBFloat16NormOfAConstant: the rounded weights of a norm whose argument needs no gradient are
-// gone in the backward pass, which does not read them.
+// freed before the backward pass, which does not read them.
 func TestBFloat16NormOfAConstant(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(2))
@@ -65,8 +65,8 @@ func TestBFloat16NormOfAConstant(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestBFloat16RoundsWhatIsBrought: once, and nothing but float32.
-func TestBFloat16RoundsWhatIsBrought(t *testing.T) {
+// TestBFloat16RoundsOperands: float32 tensors are rounded once, and others never.
+func TestBFloat16RoundsOperands(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	third := tensor.ToBF16(1.0 / 3)
 	p, x := master(b, []float32{1.0 / 3}), tapetest.Upload(b, []float32{1.0 / 3})
@@ -120,8 +120,8 @@ func TestBFloat16Refuses(t *testing.T) {
 	require.NoError(t, nn.Init(b.Ctx, b.RT, nn.Dtype(tensor.Float64), nn.ComputeDtype(tensor.Float32)).Err())
 }
 
-// TestBFloat16MastersKeepSmallUpdates: each is a 32nd of what bfloat16 tells apart at 1, and all of
-// them count. The working copy follows.
+// TestBFloat16MastersKeepSmallUpdates: each update is a 32nd of bfloat16's resolution at 1, and all
+// of them count. The working copy follows.
 func TestBFloat16MastersKeepSmallUpdates(t *testing.T) {
 	const lr, steps = 0x1p-13, 64
 	b := tapetest.Open(t, 64<<20)
@@ -196,7 +196,7 @@ func TestBFloat16SumsOfGradients(t *testing.T) {
 }
 
 // TestBFloat16GradientsAreOfTheCopy: a step of the optimiser between a forward pass and its
-// backward pass is none of the tape's business, which has a copy.
+// backward pass does not affect the tape, because it has a copy.
 func TestBFloat16GradientsAreOfTheCopy(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := master(b, []float32{3})
@@ -234,7 +234,8 @@ func TestBFloat16Memory(t *testing.T) {
 		dtype           tensor.Dtype
 		forward, copies int64
 	}{
-		// each layer's result, and both before and behind a ReLU, as there is no bias to fuse it with
+		// each layer's result, and both before and behind a ReLU, as there is no bias to fuse it
+		// with
 		{tensor.Float32, 4 * rows * (layers*width + classes), 0},
 		{tensor.BFloat16, 2 * rows * (width + layers*width + classes), weights / 2}, // with the input, which is a copy
 	} {
@@ -313,8 +314,8 @@ func TestBFloat16Losses(t *testing.T) {
 	}
 }
 
-// Gradients of 16 bits are added up in float32, of several uses and tapes, and leave the sum alone. A
-// backward pass that fails afterwards leaves the narrow gradient that there was.
+// Gradients of 16 bits, of several uses and tapes, are added up in float32, and only the sum is
+// left. A backward pass that fails afterwards leaves the earlier narrow gradient.
 func TestWideSumsLeaveNothing(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := master(b, []float32{1, 2})

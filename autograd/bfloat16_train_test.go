@@ -18,7 +18,8 @@ import (
 )
 
 // TestBFloat16ReferenceRun trains in bfloat16 what PyTorch has trained in float32. The losses are
-// within 2^-9 of PyTorch's, one rounding to bfloat16; they are measured to be within 0.0008.
+// within 2^-9 of PyTorch's, which is one rounding to bfloat16. The measured difference is at most
+// 0.0008.
 func TestBFloat16ReferenceRun(t *testing.T) {
 	for name, settings := range runs {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +119,8 @@ func noisyPoints(b *tapetest.Bench, random *rand.Rand, rows, n, classes int) (*t
 	return x, labels
 }
 
-// noisyText is sequences in which the next letter follows from the last two, except for a fifth.
+// noisyText returns sequences in which the next letter follows from the last two, except for a
+// fifth.
 func noisyText(b *tapetest.Bench, random *rand.Rand, rows, steps, letters int) (*tensor.Tensor, []int32) {
 	var in, next []int32
 	for range rows {

@@ -22,7 +22,7 @@ func phase(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, phaseKey{}, name)
 }
 
-// phases counts allocations and frees by the phase that their contexts name; "" is no context of the program's.
+// phases counts allocations and frees by the phase that their contexts name; "" is none.
 type phases struct {
 	mu            sync.Mutex
 	allocs, frees map[string]int
@@ -43,7 +43,7 @@ func (p *phases) Start(ctx context.Context, op memcache.Op) (context.Context, me
 
 func (p *phases) reset() { p.allocs, p.frees = map[string]int{}, map[string]int{} }
 
-// TestEveryFreeHasAContext follows the contexts of a step's allocations and frees: those are the
+// TestEveryFreeHasAContext checks the contexts of a step's allocations and frees, which are the
 // parents of their spans.
 func TestEveryFreeHasAContext(t *testing.T) {
 	seen := &phases{}

@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// reducedBy is "mean" if the loss is that number.
+// reducedBy returns "mean" if the loss is that number.
 func reducedBy(b *tapetest.Bench, f func(t *autograd.Tape) *autograd.Variable, mean float64) string {
 	tape := autograd.NoGrad(b.Ctx, b.RT)
 	got := f(tape).Item()
@@ -23,7 +23,8 @@ func reducedBy(b *tapetest.Bench, f func(t *autograd.Tape) *autograd.Variable, m
 	return fmt.Sprint(got)
 }
 
-// TestDefaultsOfLossesArePyTorchs: what a program leaves out is what PyTorch 2.11 documents as the default.
+// TestDefaultsOfLossesArePyTorchs: options that a program leaves out have the defaults that PyTorch
+// 2.11 documents.
 func TestDefaultsOfLossesArePyTorchs(t *testing.T) {
 	tapetest.RequireDefaults(t, "", []tapetest.Default{
 		{Names: "AttentionConfig", Python: "attn_mask=None, dropout_p=0, is_causal=False, scale=None, enable_gqa=False", Got: func(*tapetest.Bench, *nn.Initializer) string {

@@ -29,7 +29,7 @@ func (l *Gated) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variab
 
 func (l *Gated) Parameters() autograd.Parameters { return nn.ParametersOf(l) }
 
-// A layer of one's own, as a part of a model that learns the exclusive or.
+// A layer of the program's own, as a part of a model that learns the exclusive or.
 func ExampleTape_Layer() {
 	ctx := context.Background()
 	env, err := tensor.Open("host")

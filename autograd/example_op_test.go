@@ -10,7 +10,7 @@ import (
 )
 
 // scale is an operation of a program's own, x times a number. Its result may take x's memory, and a
-// checkpoint's second run leaves it out where nobody reads the result.
+// checkpoint's second run skips it if the result is not read.
 type scale struct{ by float64 }
 
 var opScale = autograd.NewOp[scale]("Scale")
@@ -27,7 +27,7 @@ func (s *scale) Backward(c *autograd.Call, g *tensor.Tensor) error {
 	return c.GiveReplacing(0, g, d, err)
 }
 
-// An operation of one's own in ten lines, and a use of it.
+// An operation of the program's own in ten lines, and a use of it.
 func ExampleOp() {
 	ctx := context.Background()
 	env, err := tensor.Open("host")

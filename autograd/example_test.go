@@ -38,7 +38,7 @@ func Example() {
 	// Output: [0 1 1 0]
 }
 
-// Every step by hand, for a program that does something between them.
+// Each call of a step by hand, for a program that needs code between them.
 func ExampleTape_Backward() {
 	ctx := context.Background()
 	env, err := tensor.Open("host")
@@ -82,8 +82,8 @@ func ExampleTape_Leaf() {
 	// Output: [0.0000 1.9432 4.1387]
 }
 
-// swiGLU is a layer of the program's own: it makes parameters with an initialiser and frees, in a
-// frame, what is between.
+// swiGLU is a layer of the program's own. It makes parameters with an initialiser, and frees its
+// intermediate values in a frame.
 type swiGLU struct{ gate, up, down *nn.Linear }
 
 func newSwiGLU(in *nn.Initializer, n, hidden int) swiGLU {

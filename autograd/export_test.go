@@ -4,8 +4,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// What tests use of the package that programs can't, by the file that it is of. They are functions
-// rather than methods where a test calls all exported methods of a type.
+// Unexported parts of the package for tests, by their files. Some are functions instead of methods,
+// because a test calls all exported methods of a type.
 
 // tape.go
 
@@ -29,7 +29,7 @@ func ValuesOf(t *Tape) []*Variable { return t.values }
 func HooksOf(t *Tape) []Hooks      { return t.hooks }
 func SlabOf(t *Tape) *slab         { return t.slab }
 
-// ListsOf are the lists of a tape, with what is behind their ends.
+// ListsOf returns the lists of a tape, up to their capacities.
 func ListsOf(t *Tape) (nodes []Node, values []*Variable, saved []saved, uses, reads []*Variable) {
 	s := t.slab
 	return s.nodes[:cap(s.nodes)], s.values[:cap(s.values)], s.saved[:cap(s.saved)], s.uses[:cap(s.uses)], s.reads[:cap(s.reads)]
@@ -38,7 +38,7 @@ func ListsOf(t *Tape) (nodes []Node, values []*Variable, saved []saved, uses, re
 func SavedOn(t *Tape) []saved                      { return t.saved }
 func VariablesOf(t *Tape) map[*Parameter]*Variable { return t.params }
 
-// ExpectedOf is how many variables and tensors a tape expects.
+// ExpectedOf returns the numbers of variables and tensors that a tape expects.
 func ExpectedOf(t *Tape) (variables, tensors int) { return t.sizes.variables(), t.sizes.tensors() }
 
 // backward.go
@@ -48,7 +48,8 @@ func SavedOf(n *Node) []saved { return n.saved }
 
 // call.go
 
-// WatchStep lets watch run before the backward step of a node, and what it returns behind it.
+// WatchStep runs watch before the backward step of a node, and the function that it returns after
+// it.
 func WatchStep(n *Node, watch func() (done func())) {
 	n.call.step = watchedStep{n.call.step, watch}
 }
@@ -76,7 +77,7 @@ const MostPaths = mostPaths
 func ModulesOf(t *Tape) int   { return len(t.modules) }
 func ModuleOf(t *Tape) string { return t.module.module }
 
-// InOwnPlace reports whether a tape is in the place that a closed one has.
+// InOwnPlace reports whether a tape is in the module of closed tapes.
 func InOwnPlace(t *Tape) bool { return t.module == &t.after.modulePlace }
 
 // parameter.go

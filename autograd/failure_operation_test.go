@@ -71,7 +71,7 @@ func attends(cfg func(t onTape, v []variable) autograd.AttentionConfig, shapes .
 	}, shapes...)
 }
 
-// indexed is a program of an operation of a matrix and of an index, the numbers 1 and 0.
+// indexed is a program of an operation of a matrix and the index 1, 0.
 func indexed(op func(t onTape, x, index variable) variable) program {
 	return operation(func(t onTape, v []variable) variable { return op(t, v[0], v[1]) }, matrix)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// tapeRows are what tapes and parameters do besides operations.
+// tapeRows are the calls of tapes and parameters other than operations.
 var tapeRows = []failtest.Row[*failing]{
 	{Of: "Tape.Close", Ends: lost, Make: frees(func(ctx context.Context, tape onTape, ps autograd.Parameters) error {
 		tape.SetContext(ctx)
@@ -146,7 +146,7 @@ var tapeRows = []failtest.Row[*failing]{
 	}},
 }
 
-// captureRows are what captures do. They need a cache.
+// captureRows are captures. They need a cache.
 var captureRows = []failtest.Row[*failing]{
 	{Of: "Tape.Backward in a capture", Make: captured(func(*failing, autograd.Parameters) {})},
 	{Of: "Tape.Backward in a capture, onto gradients", Make: captured((*failing).Differentiate)},
@@ -160,8 +160,8 @@ func init() {
 	}
 }
 
-// TestTapesFail: whichever driver call, allocation or check of a context fails, what tapes and
-// parameters do has done all or nothing, and succeeds afterwards.
+// TestTapesFail: whichever driver call, allocation or check of a context fails, a call of a tape or
+// parameter takes full effect or none, and succeeds afterwards.
 func TestTapesFail(t *testing.T) {
 	if !testing.Short() {
 		t.Run("cached", func(t *testing.T) { tapetest.FailingSuite(t, tapeRows) })

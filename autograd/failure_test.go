@@ -36,7 +36,7 @@ type kindOfTape struct {
 	each     int // how many operations there are for one that is tried
 }
 
-// kindsOfTapes round operands in one way, whatever the operation is.
+// kindsOfTapes round the operands of all operations in one way.
 var kindsOfTapes = map[string]kindOfTape{
 	"float64":  {tensor.Float64, tensor.Float32, false, 1},
 	"bfloat16": {tensor.Float32, tensor.BFloat16, false, 8},
@@ -60,8 +60,8 @@ func (p program) trial(kind kindOfTape) func(t testing.TB, m *failing) failtest.
 }
 
 // TestEveryOperationFails: whichever driver call, allocation or check of a context fails, an
-// operation and its backward pass have done all or nothing, and succeed afterwards on the same tape.
-// With -short a third of them is tried on each kind of tape.
+// operation and its backward pass take full effect or none, and succeed afterwards on the same
+// tape. With -short a third of them is tried on each kind of tape.
 func TestEveryOperationFails(t *testing.T) {
 	for name, kind := range kindsOfTapes {
 		if testing.Short() {

@@ -15,10 +15,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// lost is why a failure of Free can't be undone.
+// lost is the reason why a failure of Free can't be undone.
 var lost = map[string]string{"Free": "memory that the driver does not take back is the cache's until it is closed"}
 
-// addedTo is why a backward pass onto gradients may have done a part.
+// addedTo is the reason why a backward pass onto gradients may take a partial effect.
 var addedTo = map[failtest.Kind]string{
 	failtest.Failed: "gradients that were there may have been added to", failtest.OutOfMemory: "as failed", failtest.Ended: "as failed",
 }
@@ -43,7 +43,8 @@ func once(m *failing, ps autograd.Parameters, step func(t onTape, vs []variable)
 	}
 }
 
-// ontoGradients is a trial of a backward pass of two parameters, of which the first one has a gradient.
+// ontoGradients is a trial of a backward pass of two parameters, of which the first one has a
+// gradient.
 func ontoGradients(loss func(t onTape, p, q, c variable) variable) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
 		ps := m.Operands(tensor.Float64, []int{2, 2}, []int{2})
@@ -55,7 +56,7 @@ func ontoGradients(loss func(t onTape, p, q, c variable) variable) func(testing.
 	}
 }
 
-// ontoFirst lets a failure leave anything added to the gradient of the first parameter, and nothing else.
+// ontoFirst allows a failure to change the gradient of the first parameter, and nothing else.
 func ontoFirst(trial failtest.Trial, ps autograd.Parameters) failtest.Trial {
 	trial.Left = func(before any, err error) error {
 		was, now := before.([]any), trial.See().([]any)
@@ -86,7 +87,7 @@ func frees(free func(ctx context.Context, t onTape, ps autograd.Parameters) erro
 	}
 }
 
-// all frees a tape and parameters, after what is to be tried.
+// all frees a tape and parameters, after the tried call.
 func all(tape onTape, ps autograd.Parameters, err error) error {
 	return errors.Join(err, tape.Close(), ps.Release())
 }
@@ -125,7 +126,7 @@ func captured(before func(m *failing, ps autograd.Parameters)) func(testing.TB, 
 	}
 }
 
-// hears is a hook each event of which may fail.
+// hears is a hook in which each event may fail.
 type hears struct {
 	autograd.NoHooks
 	call func() error
@@ -138,7 +139,8 @@ func (h *hears) Final(onTape, variable) error           { return h.call() }
 func (h *hears) End(onTape, error) error                { return h.call() }
 func (h *hears) Leave(onTape) error                     { return h.call() }
 
-// doubledBy multiplies by two with a function of the program's own, which saves a tensor of its own.
+// doubledBy multiplies by two with a function of the program's own, which saves a tensor of its
+// own.
 func doubledBy(t onTape, x variable) variable {
 	return t.Func("Doubled", []variable{x}, func(c *autograd.Call) (*tensor.Tensor, error) {
 		two, err := c.Runtime().Full(c.Context(), 2, c.Input(0).Dtype())

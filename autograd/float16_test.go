@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestFloat16TrainsAsFloat32: an MLP, whose losses are near those of the same training in float32.
+// TestFloat16TrainsAsFloat32: the losses of an MLP are near those of the same training in float32.
 func TestFloat16TrainsAsFloat32(t *testing.T) {
 	const steps = 60
 	b := tapetest.Open(t, 64<<20)
@@ -54,7 +54,7 @@ func TestFloat16TrainsAsFloat32(t *testing.T) {
 	assert.Less(t, half[steps-1], 0.8*half[0], "it learns")
 }
 
-// TestFloat16TrainsMNIST: the MLP of TestMNISTAsPyTorch on real digits, beside float32.
+// TestFloat16TrainsMNIST compares the MLP of TestMNISTAsPyTorch on real digits with float32.
 func TestFloat16TrainsMNIST(t *testing.T) {
 	const batch = 64
 	const steps = 30
@@ -87,7 +87,8 @@ func TestFloat16TrainsMNIST(t *testing.T) {
 	assert.Less(t, half[steps-1], 0.9*half[0], "it learns")
 }
 
-// TestFloat16Rounds what is brought to a tape, and adds up gradients in float32.
+// TestFloat16Rounds: operands are rounded when they are brought to a tape, and gradients are added
+// up in float32.
 func TestFloat16Rounds(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	third := tensor.ToF16(1.0 / 3)

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// TestFormat: fmt prints a model, a tape and an optimiser in a few words, which name them.
+// TestFormat: fmt prints a short description of a model, a tape and an optimiser.
 func TestFormat(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT)

@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestFrame has what a program can do wrong, and the ends of frames.
+// TestFrame tests mistakes of programs, and the ends of frames.
 func TestFrame(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2})
@@ -59,7 +59,7 @@ func TestFrame(t *testing.T) {
 	}
 }
 
-// TestBackwardInAFrame has freed everything by then.
+// TestBackwardInAFrame: Backward in a frame frees everything before the frame ends.
 func TestBackwardInAFrame(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := b.Parameter(2)

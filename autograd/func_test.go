@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/fn"
 )
 
-// swish is x·sigmoid(βx), for β of a shape that broadcasts to x's, written as a program would write it.
+// swish is x·sigmoid(βx), for β of a shape that broadcasts to x's, as an operation of a program.
 func swish(t *autograd.Tape, x, beta *autograd.Variable) *autograd.Variable {
 	return t.Func("swish", []*autograd.Variable{x, beta}, func(c *autograd.Call) (*tensor.Tensor, error) {
 		rt, ctx := c.Runtime(), c.Context()
@@ -58,8 +58,8 @@ func swish(t *autograd.Tape, x, beta *autograd.Variable) *autograd.Variable {
 	})
 }
 
-// A function of one's own has the values and gradients of the composition that it stands for, and
-// leaves as little behind.
+// A function of a program has the values and gradients of the equivalent composition, and leaves no
+// more memory.
 func TestFuncAgainstComposition(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	run := func(f func(t *autograd.Tape, x, beta *autograd.Variable) *autograd.Variable) (values, dx, dbeta []float64) {
@@ -89,7 +89,8 @@ func TestFuncAgainstComposition(t *testing.T) {
 	require.Len(t, dbeta, 3, "summed over what was broadcast")
 }
 
-// On a tape of NoGrad nothing is saved, and what operations made is freed by the function that reads it.
+// On a tape of NoGrad nothing is saved, and the function frees the results of operations that it
+// reads.
 func TestFuncWithoutGradients(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2})
@@ -113,7 +114,7 @@ func TestFuncWithoutGradients(t *testing.T) {
 	require.NoError(t, x.Release())
 }
 
-// What backward needs not is not asked for: each input knows whether its gradient is wanted.
+// NeedsGrad reports for each input whether its gradient is needed.
 func TestFuncNeedsGrad(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2})
@@ -142,7 +143,7 @@ func TestFuncNeedsGrad(t *testing.T) {
 	require.NoError(t, x.Release())
 }
 
-// A gradient may be returned for several inputs: none of them sees what is done to the others.
+// A gradient may be returned for several inputs. A write to one does not change the others.
 func TestFuncGivesOneGradientTwice(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x, z := tapetest.Upload(b, []float64{1, 2}), tapetest.Upload(b, []float64{5, 6})
@@ -159,8 +160,8 @@ func TestFuncGivesOneGradientTwice(t *testing.T) {
 	require.NoError(t, errors.Join(x.Release(), z.Release()))
 }
 
-// What was saved and is overwritten before the backward pass is noticed: inputs and the result.
-func TestFuncNoticesWhatWasOverwritten(t *testing.T) {
+// An overwrite of a saved input or result before the backward pass is an error.
+func TestFuncNoticesOverwrites(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for name, save := range map[string]func(c *autograd.Call, y *tensor.Tensor) *tensor.Tensor{
 		"input":  func(c *autograd.Call, _ *tensor.Tensor) *tensor.Tensor { return c.Input(0) },
@@ -187,7 +188,7 @@ func TestFuncNoticesWhatWasOverwritten(t *testing.T) {
 	}
 }
 
-// Mistakes and failures stick to the tape, with the operation's name, and leave nothing behind.
+// Mistakes and failures stick to the tape, with the operation's name, and leak nothing.
 func TestFuncErrors(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	cause := errors.New("the cause")
@@ -235,7 +236,7 @@ func TestFuncErrors(t *testing.T) {
 	}
 }
 
-// What forward made is freed at once when it fails.
+// When forward fails, the tensors that it made are freed at once.
 func TestFuncThatFailsLate(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	tape := autograd.NewTape(b.Ctx, b.RT)
@@ -248,8 +249,9 @@ func TestFuncThatFailsLate(t *testing.T) {
 	require.ErrorContains(t, tape.Close(), "mine: too late")
 }
 
-// A tensor that the function saved for itself is freed by the backward pass, or by Close where it never comes there.
-func TestFuncFreesWhatItSaved(t *testing.T) {
+// A tensor that only the function saved is freed by the backward pass, or by Close if there is
+// none.
+func TestFuncFreesSavedTensors(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2})
 	var saved *tensor.Tensor
@@ -283,8 +285,9 @@ func TestFuncFreesWhatItSaved(t *testing.T) {
 	require.NoError(t, x.Release())
 }
 
-// TestFuncFreesBeforeItsGradientsAreSummed: what a function saved is gone when the sum of a
-// gradient over a broadcast shape is made, so that it adds nothing to the peak if it is no larger.
+// TestFuncFreesBeforeItsGradientsAreSummed: the saved tensors of a function are freed before a
+// gradient is summed over a broadcast shape, so that the sum adds nothing to the peak if it is not
+// larger.
 func TestFuncFreesBeforeItsGradientsAreSummed(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, make([]float64, 1024), 1024)
@@ -316,7 +319,7 @@ func TestFuncFreesBeforeItsGradientsAreSummed(t *testing.T) {
 	require.NoError(t, x.Release())
 }
 
-// TestNilInCalls: what the functions of an operation save and return may be nil.
+// TestNilInCalls: the functions of an operation may save and return nil.
 func TestNilInCalls(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for name, forward := range map[string]func(*autograd.Call) (*tensor.Tensor, error){

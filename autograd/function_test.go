@@ -71,7 +71,7 @@ func TestGradientsAtKinks(t *testing.T) {
 	}
 }
 
-// TestWhere takes masks of every sort, and gives each operand the gradient of what was taken of it.
+// TestWhere takes masks of all dtypes, and gives each operand the gradient of its chosen elements.
 func TestWhere(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for _, mask := range []*tensor.Tensor{tapetest.Upload(b, []uint8{1, 0, 2, 0}, 2, 2), tapetest.Upload(b, []int32{-1, 0, 1 << 30, 0}, 2, 2), tapetest.Upload(b, []int64{1 << 40, 0, 1, 0}, 2, 2)} {
@@ -101,7 +101,8 @@ func TestKeepDim(t *testing.T) {
 	require.NoError(t, tape.Close())
 }
 
-// TestActivationLayers compute what the tape does with PyTorch's defaults, and leave their argument.
+// TestActivationLayers: layers compute what the tape does with PyTorch's defaults, and do not free
+// their argument.
 func TestActivationLayers(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{-30, -2, -0.5, 0, 0.5, 2, 30}, 1, 7)
@@ -138,7 +139,8 @@ func TestActivationLayers(t *testing.T) {
 	}
 }
 
-// TestListsAreTheCallers: what it writes into them between an operation and Backward changes no gradient.
+// TestListsAreTheCallers: a write of the caller to its lists between an operation and Backward
+// changes no gradient.
 func TestListsAreTheCallers(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for name, f := range map[string]func(t *autograd.Tape, x *autograd.Variable, list []int) *autograd.Variable{
@@ -212,9 +214,9 @@ func ramp(n int) []float64 {
 	return all
 }
 
-// LeakyReLU keeps its result, so that its argument may be overwritten, unless a negative slope makes two
-// arguments of one result.
-func TestWhatLeakyReLUKeeps(t *testing.T) {
+// LeakyReLU keeps its result, so that its argument may be overwritten. With a negative slope it
+// keeps its argument, because two arguments have the same result.
+func TestLeakyReLUKeepsItsResult(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, -2})
 	for slope, stale := range map[float64]bool{0.5: false, 0: false, -0.5: true} {

@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// BenchmarkAboveTheDevice is a called step of models of [BenchmarkModel] on a device that runs
-// nothing: what the host does for it above the driver.
+// BenchmarkAboveTheDevice measures the host's part above the driver: a called step of models of
+// [BenchmarkModel] on a device that runs nothing.
 func BenchmarkAboveTheDevice(b *testing.B) {
 	for _, m := range []struct {
 		name   string

@@ -12,9 +12,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestGarbageOfOperations: on a tape that is reset, an operation of one kernel each way makes no object
-// of the Go heap, also called from another package. The compiler may inline the method into that
-// package, where it no longer knows that the operands stay on the stack.
+// TestGarbageOfOperations: on a tape that is reset, an operation of one kernel each way makes no
+// object of the Go heap, also called from another package. The compiler may inline the method into
+// that package, and then does not prove that the operands stay on the stack.
 func TestGarbageOfOperations(t *testing.T) {
 	skipWhereChecksMakeObjects(t)
 	b := tapetest.OpenIdle(t)

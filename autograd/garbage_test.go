@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// garbageModel is a model whose step makes at most so many objects of the Go heap.
+// garbageModel is a model and a limit of the objects of the Go heap that its step makes.
 type garbageModel struct {
 	name   string
 	model  func(in *nn.Initializer) runModel
@@ -52,10 +52,10 @@ func TestGarbageOfAStep(t *testing.T) {
 	}
 }
 
-// TestGarbageAboveTheDevice: of a called step there are six objects of the Go heap above the
-// device, whatever its operations are: the tape, its lifetime, and one for all variables, tensors,
-// tensors' handles and contexts each. They are new, as the program may hold any of them. Of one on
-// a tape that is reset there are none.
+// TestGarbageAboveTheDevice: a called step makes six objects of the Go heap above the device,
+// whatever its operations are: the tape, its lifetime, and one each for all variables, tensors,
+// tensors' handles and contexts. They are new, because the program may hold any of them. A step on
+// a tape that is reset makes none.
 func TestGarbageAboveTheDevice(t *testing.T) {
 	skipWhereChecksMakeObjects(t)
 	b := tapetest.OpenIdle(t)
@@ -74,8 +74,8 @@ func TestGarbageAboveTheDevice(t *testing.T) {
 	}
 }
 
-// garbage is how many objects of the Go heap a step makes, on a tape of its own, or on one that is reset.
-// It measures until it has seen at most so many.
+// garbage returns the number of objects of the Go heap that a step makes, on a tape of its own, or
+// on one that is reset. It measures again until that is at most most.
 func garbage(b *tapetest.Bench, m garbageModel, reset bool, most float64) float64 {
 	return garbageWith(b, m, reset, most, func(*autograd.Tape) {})
 }
@@ -110,7 +110,8 @@ func garbageWith(b *tapetest.Bench, m garbageModel, reset bool, most float64, be
 		} else {
 			require.NoError(t, tape.Close())
 		}
-		require.NoError(t, b.RT.Stream().Synchronize(b.Ctx)) // and not the runtime, which reads what kernels found wrong
+		// The stream, because the runtime's Synchronize reads errors of kernels.
+		require.NoError(t, b.RT.Stream().Synchronize(b.Ctx))
 	}
 	for range 3 {
 		step()

@@ -92,7 +92,7 @@ func functions() []function {
 	return fs
 }
 
-// value is the sum of f's result times weights, and with the gradients of it if wanted.
+// value returns the sum of f's result times weights, and its gradients if grads is true.
 func value(b *tapetest.Bench, f function, args [][]float64, grads bool) (float64, [][]float64) {
 	b.T.Helper()
 	tape := autograd.NewTape(b.Ctx, b.RT)
@@ -168,7 +168,7 @@ func checkSlopes(b *tapetest.Bench, f function, random *rand.Rand) {
 	}
 }
 
-// TestTheGradientOfAPowerAtZero is PyTorch's: no NaN for the powers 0 and 1.
+// TestTheGradientOfAPowerAtZero: it is PyTorch's, and not NaN for the powers 0 and 1.
 func TestTheGradientOfAPowerAtZero(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for power, want := range map[float64][]float64{0: {0, 0}, 1: {1, 1}, 2: {0, 4}} {
@@ -210,7 +210,7 @@ func crossEntropyGradient(t *testing.T, b *tapetest.Bench, labels *tensor.Tensor
 	}
 }
 
-// The mean of nothing is NaN, and its gradient is one of nothing.
+// The mean of no elements is NaN, and its gradient has no elements.
 func TestGradientOfTheMeanOfNothing(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x, err := b.RT.Zeros(b.Ctx, tensor.Float64, 0, 3)

@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// leafKind is how a tensor comes to the tape.
+// leafKind is the way in which a tensor is brought to the tape.
 type leafKind int
 
 const (
@@ -44,7 +44,8 @@ type lossTerm struct {
 	c    float64
 }
 
-// graph is a random program of operations: a loss of leaves. Variables are read several times, kept, and released.
+// graph is a random program of operations: a loss of leaves. Variables are read several times,
+// kept, and released.
 type graph struct {
 	leaves []graphLeaf
 	steps  []graphStep
@@ -185,7 +186,7 @@ func (st graphStep) naive(d *domain, xs []array) (array, bool) {
 	return graphOps[st.op].naive(d, st.params, xs)
 }
 
-// trace finds which leaves have a part in what, and how often everything is read.
+// trace finds the leaves of each variable, and how often each variable is read.
 func (g *graph) trace() {
 	g.needs, g.reads = make([]uint64, len(g.leaves)+len(g.steps)), make([]int, len(g.leaves)+len(g.steps))
 	for i, l := range g.leaves {
@@ -228,7 +229,8 @@ func (g *graph) lastRead(v int) int {
 	return last
 }
 
-// naive evaluates the graph on other values of the leaves. What is detached is taken from base, if there is one.
+// naive evaluates the graph on other values of the leaves. Detached values are taken from base, if
+// there is one.
 func (g *graph) naive(leaves []array, base []array) (all []array, loss float64) {
 	all = slices.Clone(leaves)
 	for _, st := range g.steps {
@@ -249,7 +251,8 @@ func (g *graph) naive(leaves []array, base []array) (all []array, loss float64) 
 	return all, loss
 }
 
-// slope is the derivative of the loss by an element of a leaf, by central differences of the fourth order.
+// slope is the derivative of the loss by an element of a leaf, by central differences of the fourth
+// order.
 func (g *graph) slope(base []array, leaf, element int) float64 {
 	const h = 1e-4
 	leaves := slices.Clone(base[:len(g.leaves)])
@@ -262,7 +265,8 @@ func (g *graph) slope(base []array, leaf, element int) float64 {
 	return (8*(at(h)-at(-h)) - (at(2*h) - at(-2*h))) / (12 * h)
 }
 
-// tensors makes the leaves' tensors; twins share theirs. They are the caller's, and there may be some beside an error.
+// tensors makes the leaves' tensors; twins share theirs. The caller owns them, also those returned
+// with an error.
 func (g *graph) tensors(b *tapetest.Bench) (ts []*tensor.Tensor, err error) {
 	for i, l := range g.leaves {
 		var t *tensor.Tensor
@@ -281,7 +285,8 @@ func (g *graph) tensors(b *tapetest.Bench) (ts []*tensor.Tensor, err error) {
 	return ts, nil
 }
 
-// forward records the graph. A tape that records nothing frees what was read, so there what is read again is kept.
+// forward records the graph. On a tape that records nothing it keeps values that are read again,
+// because such a tape frees values that were read.
 func (g *graph) forward(t *autograd.Tape, ts []*tensor.Tensor, ps []*autograd.Parameter) (vs []*autograd.Variable, loss *autograd.Variable) {
 	for i, l := range g.leaves {
 		switch l.kind {

@@ -32,8 +32,8 @@ func matches(b *tapetest.Bench, what string, want array, x *tensor.Tensor, toler
 
 const valueTolerance, slopeTolerance = 1e-10, 1e-6
 
-// check runs the graph and compares every value with the reference, every gradient with central differences, and what
-// lives with what was kept. Errors of the device are returned as they are.
+// check runs the graph and compares every value with the reference, every gradient with central
+// differences, and the live tensors with those kept. It returns errors of the device unchanged.
 func (g *graph) check(b *tapetest.Bench) (err error) {
 	ts, err := g.tensors(b)
 	var ps []*autograd.Parameter
@@ -117,7 +117,7 @@ func (g *graph) checkTape(b *tapetest.Bench, tape *autograd.Tape, ts []*tensor.T
 	return tape.Close()
 }
 
-// checkLeft counts what Backward leaves: the loss, what was kept, and the gradients of leaves.
+// checkLeft counts the tensors after Backward: the loss, kept values, and the gradients of leaves.
 func (g *graph) checkLeft(b *tapetest.Bench, before int, vs []*autograd.Variable) error {
 	want := before + 1
 	for i, v := range vs {
@@ -168,8 +168,9 @@ func (g *graph) checkNoGrad(b *tapetest.Bench, ts []*tensor.Tensor, ps []*autogr
 	return matches(b, "the loss without gradients", array{nil, []float64{want}}, loss.Value(), valueTolerance)
 }
 
-// TestGraphsAgainstFiniteDifferences runs random graphs: broadcasts, variables that are read several times, operands
-// that are one tensor, values kept and released on the way, and parts computed without gradients.
+// TestGraphsAgainstFiniteDifferences runs random graphs: broadcasts, variables that are read
+// several times, operands that are one tensor, values kept and released on the way, and parts
+// computed without gradients.
 func TestGraphsAgainstFiniteDifferences(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	graphs := tapetest.Rounds(15, 2) * len(graphOps)
@@ -191,7 +192,7 @@ func TestGraphsAgainstFiniteDifferences(t *testing.T) {
 	}
 }
 
-// TestGraphsWithoutMemory lets memory run out at every allocation of random graphs: what comes is
+// TestGraphsWithoutMemory lets memory run out at every allocation of random graphs. The result is
 // the error, or the right numbers.
 func TestGraphsWithoutMemory(t *testing.T) {
 	b := tapetest.Open(t, 2<<20) // one segment
@@ -223,7 +224,7 @@ func TestGraphsWithoutMemory(t *testing.T) {
 	}
 }
 
-// byteChoice makes the choices that a fuzzer's bytes say, and the first one when they have ended.
+// byteChoice makes the choices of a fuzzer's bytes, and the first one after their end.
 type byteChoice struct{ rest []byte }
 
 func (c *byteChoice) IntN(n int) int {
@@ -235,7 +236,7 @@ func (c *byteChoice) IntN(n int) int {
 	return v % n
 }
 
-// FuzzGraph takes bytes for a graph and holds it to the reference.
+// FuzzGraph makes a graph from bytes and compares it with the reference.
 func FuzzGraph(f *testing.F) {
 	random := rand.New(rand.NewPCG(11, 11))
 	for n := range 8 {

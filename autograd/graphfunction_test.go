@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// kink keeps operands from where a function has a kink.
+// kink keeps operands away from the kinks of a function.
 func (op graphOp) kink(edges ...float64) graphOp {
 	return op.within(func(d *domain, _ params, xs []array) {
 		for _, e := range edges {
@@ -17,7 +17,7 @@ func (op graphOp) kink(edges ...float64) graphOp {
 	})
 }
 
-// apart keeps elements that meet apart: where they are equal a maximum has a kink.
+// apart keeps elements of two operands apart, because a maximum of equal ones has a kink.
 func (op graphOp) apart() graphOp {
 	return op.within(func(d *domain, _ params, xs []array) {
 		if distance, ok := zip(xs[0], xs[1], func(x, y float64) float64 { return x - y }); ok {
@@ -77,7 +77,8 @@ func variance(group []float64) float64 {
 	return sum / float64(len(group))
 }
 
-// separate keeps elements of one array apart: where the two greatest are equal the greatest one has a kink.
+// separate keeps elements of one array apart, because their maximum has a kink if the two greatest
+// are equal.
 func (op graphOp) separate() graphOp {
 	return op.within(func(d *domain, _ params, xs []array) {
 		all := slices.Sorted(slices.Values(xs[0].data))

@@ -11,10 +11,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// choice is where a random graph comes from: a generator, or the bytes of a fuzzer.
+// choice is the source of a random graph: a generator, or the bytes of a fuzzer.
 type choice interface{ IntN(n int) int }
 
-// params are what an operation takes besides its operands.
+// params are the arguments of an operation besides its operands.
 type params struct {
 	c              float64
 	axes, shape    []int
@@ -22,8 +22,8 @@ type params struct {
 	labels         []int32
 }
 
-// domain tells how far operands are from where a function has a kink, a pole or an end. Differences across one are no
-// gradients.
+// domain has the distance of operands from a kink, a pole or an end of a function. Differences
+// across one are not gradients.
 type domain struct{ margin float64 }
 
 func (d *domain) keepFrom(a array, edge float64) {
@@ -38,8 +38,8 @@ func (d *domain) keepAbove(a array, edge float64) {
 	}
 }
 
-// graphOp is an operation of random graphs, as the tape and as the reference have it. naive is false if the operation
-// does not take the operands.
+// graphOp is an operation of random graphs, on the tape and in the reference. naive is false if the
+// operation does not take the operands.
 type graphOp struct {
 	name    string
 	arity   int
@@ -295,6 +295,6 @@ var graphOps = []graphOp{
 	}},
 }
 
-// detach is the value that a tape of NoGrad computes, as a constant; the reference takes it from the run without
-// differences.
+// detach is the value that a tape of NoGrad computes, as a constant; the reference takes it from
+// the run without differences.
 const detach = "detach"

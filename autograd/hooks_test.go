@@ -62,9 +62,9 @@ func (h *testHook) Final(_ *autograd.Tape, v *autograd.Variable) error {
 func (h *testHook) End(_ *autograd.Tape, err error) error { return h.hear("end %v", err) }
 func (h *testHook) Leave(*autograd.Tape) error            { return h.hear("leave") }
 
-// TestHooksHear: the order of all events of a step. A checkpoint multiplies by a parameter twice.
-// The parameter is final after the backward step of the second product, when the checkpoint has run
-// again.
+// TestHooksHear tests the order of all events of a step. A checkpoint multiplies by a parameter
+// twice. The parameter is final after the backward step of the second product, when the checkpoint
+// has run again.
 func TestHooksHear(t *testing.T) {
 	b := tapetest.Open(t, 8<<20)
 	w, bias := b.Parameter(2), b.Parameter(2)
@@ -168,7 +168,7 @@ func TestHookRefuses(t *testing.T) {
 	require.Equal(t, []string{"leave"}, other.events)
 }
 
-// TestHooksMakeNoObjects: listening to everything costs none.
+// TestHooksMakeNoObjects: a hook that handles all events adds no objects.
 func TestHooksMakeNoObjects(t *testing.T) {
 	skipWhereChecksMakeObjects(t)
 	b := tapetest.OpenIdle(t)

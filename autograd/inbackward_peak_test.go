@@ -11,10 +11,10 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// TestInBackwardPeak of a transformer with checkpoints falls by the gradients, less a
-// piece, the largest one, and that of the tied embedding, which is there from the first backward
-// step to the last. While the first block runs again, behind which all gradients but its own are
-// there with Minimize, there are its activations and their gradients.
+// TestInBackwardPeak: the peak of a transformer with checkpoints falls by the gradients, less a
+// piece, the largest one, and that of the tied embedding, which lives from the first backward step
+// to the last. The peak is in the second run of the first block, with its activations and their
+// gradients. With Minimize all other gradients exist by then.
 func TestInBackwardPeak(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	b.NeedsHost("the blocks of the product's workspace are others elsewhere")

@@ -14,7 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestGradientsOfChoices by index are sums of what was chosen, of either type of index.
+// TestGradientsOfChoices: the gradients of a choice by index are sums over the choices, for both
+// dtypes of index.
 func TestGradientsOfChoices(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	wide := tapetest.Upload(b, []int64{2, 0, 2, 2}, 2, 2)
@@ -52,7 +53,7 @@ func TestGradientsOfChoices(t *testing.T) {
 	require.NoError(t, tape.Close())
 }
 
-// TestEmbeddingLayer trains all rows but the padding's.
+// TestEmbeddingLayer trains all rows except the padding row.
 func TestEmbeddingLayer(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(1), nn.Dtype(tensor.Float64))
@@ -70,7 +71,7 @@ func TestEmbeddingLayer(t *testing.T) {
 	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 }
 
-// TestAnIndexOutOfRange is told by the next read, and gets no gradient.
+// TestAnIndexOutOfRange is an error of the next read, and gets no gradient.
 func TestAnIndexOutOfRange(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for _, index := range []int64{-1, 3, 1 << 40} {
@@ -125,7 +126,7 @@ func TestChoicesRefuse(t *testing.T) {
 	}
 }
 
-// TestShapes of views and parts, on both sorts of tapes.
+// TestShapes of views and parts, on both kinds of tapes.
 func TestShapes(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	data := make([]float64, 24)
@@ -158,7 +159,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// TestLinearOfAnyRank is that of all rows, and its gradients are.
+// TestLinearOfAnyRank: results and gradients are those of a matrix of all rows.
 func TestLinearOfAnyRank(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(3, 2))

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// onceGPT is runGPT with its sums and activations in place, which a tape of NoGrad does without a gradient in the way.
+// onceGPT is runGPT with its sums and activations in place, as a tape of NoGrad computes them.
 type onceGPT struct{ *runGPT }
 
 func (m onceGPT) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
@@ -41,9 +41,9 @@ func (m onceResNet) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Va
 	})
 }
 
-// TestInPlacePeaks: what a forward pass without a backward pass, one with it, and a training step
-// hold at their peaks, in bytes, is never more in place than out of place, and in some models less
-// by so much at least.
+// TestInPlacePeaks: the peaks in bytes of a forward pass with and without a backward pass, and of a
+// training step, are not larger in place than out of place. In some models they are smaller by a
+// given minimum.
 func TestInPlacePeaks(t *testing.T) {
 	b := tapetest.Open(t, 1<<30)
 	shapes := func(sizes map[string][]int) func(string) []int { return func(name string) []int { return sizes[name] } }

@@ -13,8 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestInPlaceTakesTheArgumentsMemory of what nobody needs, with its label, and counts the write;
-// and never what somebody needs.
+// TestInPlaceTakesTheArgumentsMemory: a result takes the memory of an argument that has no other
+// reader, with its label, and counts the write. It never takes memory with another reader.
 func TestInPlaceTakesTheArgumentsMemory(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, -2, 3, -4}, 2, 2)
@@ -148,8 +148,8 @@ func TestInPlaceTakesTheArgumentsMemory(t *testing.T) {
 	}
 }
 
-// TestOnceIsHeldTo: what the program has said to read once is freed by that, and a second reading is an error.
-func TestOnceIsHeldTo(t *testing.T) {
+// TestOnceFrees: the operation after Once frees the value, and a second reading is an error.
+func TestOnceFrees(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for _, read := range []func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable{
@@ -179,8 +179,8 @@ func TestOnceIsHeldTo(t *testing.T) {
 	require.NoError(t, tape.Close())
 }
 
-// TestWhatIsOverwrittenInPlaceIsStale still, if a gradient needs it.
-func TestWhatIsOverwrittenInPlaceIsStale(t *testing.T) {
+// TestOverwriteInPlaceIsStale: a value that the program overwrites is stale if a gradient needs it.
+func TestOverwriteInPlaceIsStale(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, -2, 3, 4}, 2, 2)
 	tape := autograd.NewTape(b.Ctx, b.RT)

@@ -38,9 +38,9 @@ func bitsOf(b *tapetest.Bench, x *tensor.Tensor) (bits []uint64) {
 // allocations are those that the cache has served.
 func allocations(b *tapetest.Bench) int64 { return b.Cache.Stats().Allocation.All.Allocated }
 
-// TestInPlaceOfRandomPrograms: what operations compute in their arguments' memory is to the bit
-// what they compute in memory of their own, values and gradients, on tapes that record and that
-// don't, in float64 and in bfloat16, with every value that is read for the last time read once.
+// TestInPlaceOfRandomPrograms: values and gradients of operations that compute in their arguments'
+// memory are bit-identical to those in new memory, on tapes that record and that don't, in float64
+// and in bfloat16. Once is called on each value before its last reader.
 func TestInPlaceOfRandomPrograms(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	graphs := tapetest.Rounds(400, 80)
@@ -106,7 +106,7 @@ func TestInPlaceOfRandomPrograms(t *testing.T) {
 	}
 }
 
-// unnamed is a layer without parameters that a Sequential knows nothing of.
+// unnamed is a layer without parameters, of a type that is not special to a Sequential.
 type unnamed struct{}
 
 func (unnamed) Parameters() autograd.Parameters { return nil }

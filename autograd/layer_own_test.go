@@ -12,7 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// gated is a layer of a program's own. inside sees its argument and what it has made.
+// gated is a layer of a program's own. inside is called with its argument and its intermediate
+// values.
 type gated struct {
 	Weight, Gate *autograd.Parameter
 	inside       func(x, product *autograd.Variable)
@@ -33,8 +34,8 @@ func (l *gated) Parameters() autograd.Parameters {
 	return autograd.Parameters{{Name: "weight", Parameter: l.Weight}, {Name: "gate", Parameter: l.Gate}}
 }
 
-// TestLayerOfAProgram: a layer borrows its argument, also where Once is called inside, and frees
-// its inner values when it ends. On a tape of NoGrad the first reader of the result frees it.
+// TestLayerOfAProgram: a layer borrows its argument, even if it calls Once on it, and frees its
+// inner values when it ends. On a tape of NoGrad the first reader of the result frees it.
 func TestLayerOfAProgram(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
@@ -79,7 +80,8 @@ func TestLayerOfAProgram(t *testing.T) {
 	require.NoError(t, tape.Close())
 }
 
-// TestLayerRefuses nil, and lets a layer without a parameter run in the tape's module.
+// TestLayerRefuses: a nil function is refused, and a layer without a parameter runs in the tape's
+// module.
 func TestLayerRefuses(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
@@ -110,7 +112,7 @@ func TestLayerRefuses(t *testing.T) {
 	require.NoError(t, tape.Close())
 }
 
-// reads is a layer that reads its argument as often as it says, without a scope of its own.
+// reads is a layer that reads its argument a given number of times, without a scope of its own.
 type reads struct {
 	unnamed
 	times int
@@ -191,8 +193,8 @@ func TestLastReader(t *testing.T) {
 	require.NoError(t, tape.Close(), "a layer without an effect returns its argument")
 }
 
-// TestCheckpointReadsWhatWasReleased again, because its region holds it.
-func TestCheckpointReadsWhatWasReleased(t *testing.T) {
+// TestCheckpointReadsReleasedValues again, because its region holds them.
+func TestCheckpointReadsReleasedValues(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
 	tape := autograd.NewTape(b.Ctx, b.RT)

@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// TestLayerPeaks: what layers of pictures hold between the passes, beside their result, and at the
-// peak of the backward pass, in bytes of their argument.
+// TestLayerPeaks: the memory that layers of pictures hold between the passes, beside their result,
+// and at the peak of the backward pass, in multiples of their argument.
 func TestLayerPeaks(t *testing.T) {
 	b := tapetest.Open(t, 1<<30)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
@@ -20,9 +20,11 @@ func TestLayerPeaks(t *testing.T) {
 	prelu, norm := in.PReLU(8), in.InstanceNorm(8, nn.Affine())
 	require.NoError(t, in.Err())
 	for _, c := range []struct {
-		name               string
-		layer              nn.Layer
-		result, held, peak int64 // peak is of the gradients of the result and of the argument, and of what the layer holds
+		name  string
+		layer nn.Layer
+		// peak is that of the gradients of result and argument, and of the memory that the layer
+		// holds
+		result, held, peak int64
 	}{
 		{"nearest", nn.Upsample{ScaleFactor: []float64{2}}, 4, 0, 4 + 1},
 		{"bilinear", nn.Upsample{ScaleFactor: []float64{2}, Bilinear: true}, 4, 0, 4 + 1},

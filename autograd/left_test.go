@@ -68,8 +68,8 @@ func lossesOfTwo(labels *tensor.Tensor) map[string]func(t *autograd.Tape, p, q, 
 	}
 }
 
-// TestWhatBackwardLeaves: the loss and the gradients, of each of these losses.
-func TestWhatBackwardLeaves(t *testing.T) {
+// TestBackwardLeaves only the loss and the gradients, for each of these losses.
+func TestBackwardLeaves(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p, q := b.Parameter(2, 2), b.Parameter(2)
 	labels := tapetest.Upload(b, []int32{1, 0})
@@ -95,7 +95,8 @@ func TestWhatBackwardLeaves(t *testing.T) {
 	}
 }
 
-// TestLossesWithoutMemory: whichever allocation fails, the parameters have no gradients, and nothing stays.
+// TestLossesWithoutMemory: whichever allocation fails, the parameters have no gradients, and
+// nothing leaks.
 func TestLossesWithoutMemory(t *testing.T) {
 	b := tapetest.Open(t, 2<<20)
 	p, q := b.Parameter(2, 2), b.Parameter(2)
@@ -129,7 +130,8 @@ func TestLossesWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestGradientsAreAddedInPlace, so that adding up takes no memory; unless somebody shares them.
+// TestGradientsAreAddedInPlace: adding up takes no memory, unless another tensor shares the
+// gradient.
 func TestGradientsAreAddedInPlace(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := b.Parameter(2)
@@ -154,7 +156,7 @@ func TestGradientsAreAddedInPlace(t *testing.T) {
 	require.NoError(t, shared.Release())
 }
 
-// TestASharedGradientSurvivesAnError: the tape had added to it, in other memory, when it failed.
+// TestASharedGradientSurvivesAnError: the tape had added to it, in other memory, before it failed.
 func TestASharedGradientSurvivesAnError(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p, w := b.Parameter(2), b.Parameter(2)
@@ -178,8 +180,8 @@ func TestASharedGradientSurvivesAnError(t *testing.T) {
 	require.NoError(t, shared.Release())
 }
 
-// TestEverySavedValueIsLookedAt, not only an operation's first.
-func TestEverySavedValueIsLookedAt(t *testing.T) {
+// TestEverySavedValueIsChecked, not only an operation's first.
+func TestEverySavedValueIsChecked(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for i := range 2 {
 		ps := []*autograd.Parameter{b.Parameter(2, 2), b.Parameter(2, 2)}
@@ -199,7 +201,8 @@ func TestEverySavedValueIsLookedAt(t *testing.T) {
 	}
 }
 
-// peakOfBackward is how many blocks are allocated at most while the loss runs backward, beyond those before it.
+// peakOfBackward returns the peak of blocks in the backward pass of the loss, beyond those before
+// it.
 func peakOfBackward(b *tapetest.Bench, tape *autograd.Tape, loss *autograd.Variable) int64 {
 	b.T.Helper()
 	before := b.Cache.Stats().Allocation.All.Current
@@ -209,7 +212,8 @@ func peakOfBackward(b *tapetest.Bench, tape *autograd.Tape, loss *autograd.Varia
 	return b.Cache.Stats().Allocation.All.Peak - before
 }
 
-// TestPeaksAndAllocationsOfBackward: what one gradient has read is freed before the next one is computed.
+// TestPeaksAndAllocationsOfBackward: the values that one gradient reads are freed before the next
+// one is computed.
 func TestPeaksAndAllocationsOfBackward(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	b.NeedsHost("the first product takes a workspace elsewhere")
@@ -244,7 +248,8 @@ func TestPeaksAndAllocationsOfBackward(t *testing.T) {
 	}
 }
 
-// TestNothingIsComputedForConstants: the backward pass allocates as often as the parameter's own gradient needs.
+// TestNothingIsComputedForConstants: the backward pass allocates only for the parameter's own
+// gradient.
 func TestNothingIsComputedForConstants(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	b.NeedsHost("the first product takes a workspace elsewhere")
@@ -278,8 +283,8 @@ func TestNothingIsComputedForConstants(t *testing.T) {
 	}
 }
 
-// TestALayerKeepsNoMoreThanItsGradientsNeed: of a first layer the input and the rectified output,
-// of one whose weight is constant the weight.
+// TestALayerKeepsNoMoreThanItsGradientsNeed: a first layer keeps the input and the rectified
+// output, and a layer with a constant weight keeps the weight.
 func TestALayerKeepsNoMoreThanItsGradientsNeed(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p, c := b.Parameter(2, 2), tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
@@ -320,7 +325,7 @@ func TestALayerKeepsNoMoreThanItsGradientsNeed(t *testing.T) {
 	}
 }
 
-// TestCrossEntropyReusesTheLogits for its gradient, if nobody else has them.
+// TestCrossEntropyReusesTheLogits for its gradient, if no other tensor shares them.
 func TestCrossEntropyReusesTheLogits(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	b.NeedsHost("a GPU makes the gradient of few logits with the loss")

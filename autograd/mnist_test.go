@@ -24,7 +24,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// reference is what PyTorch computed; its "how" says from what.
+// reference are PyTorch's results; "how" describes the computation.
 type reference struct {
 	Results map[string]struct {
 		Losses []float64
@@ -82,8 +82,8 @@ func idx(t *testing.T, name string, n int) []byte {
 var mnistSteps = flag.Int("mnist.steps", 10, "how many training steps are compared with PyTorch's; the reference has 100")
 
 // TestMNISTAsPyTorch trains on real images and compares losses and gradients with PyTorch's. The
-// losses of the first steps tell one formula from another, moments and their corrections too; make
-// long compares all that the reference has.
+// losses of the first steps distinguish one formula from another, also of moments and their
+// corrections; make long compares the whole reference.
 func TestMNISTAsPyTorch(t *testing.T) {
 	ref := loadReference(t)
 	steps := min(*mnistSteps, 100)
@@ -160,8 +160,8 @@ func scaled[T float32 | float64](pixels []byte) []T {
 	return images
 }
 
-// TestAnEpochAsPyTorch trains one epoch in float32 and compares the accuracy on the test images. On
-// the host device that takes a minute, so it is for others.
+// TestAnEpochAsPyTorch trains one epoch in float32 and compares the accuracy on the test images. It
+// runs on other devices only, because it takes a minute on the host device.
 func TestAnEpochAsPyTorch(t *testing.T) {
 	if os.Getenv("CISTERN_TEST_DEVICE") == "" {
 		t.Skip("for the device that CISTERN_TEST_DEVICE names")

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// watched is a layer whose memory the account knows to be a module's.
+// watched is a layer that sets the account's module.
 type watched struct {
 	nn.Layer
 	a    *account
@@ -24,7 +24,7 @@ func (w watched) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Varia
 	return w.a.in(t, w.name, func() *autograd.Variable { return w.Layer.Forward(t, x) })
 }
 
-// accounted is a model, and what goes in and out of it in a step.
+// accounted is a model, with the input and target of a step.
 type accounted struct {
 	model  nn.Layer
 	input  func(t *autograd.Tape) *autograd.Variable
@@ -85,8 +85,8 @@ func accountedModels(in *nn.Initializer, a *account) map[string]accounted {
 	}
 }
 
-// TestProfileOfATraining compares who holds the memory, now and at the peak, to the byte with an account that the test
-// keeps by itself.
+// TestProfileOfATraining compares the holders of memory, now and at the peak, to the byte with the
+// test's own account.
 func TestProfileOfATraining(t *testing.T) {
 	for _, name := range []string{"mlp", "cnn", "gpt"} {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestProfileOfATraining(t *testing.T) {
 	}
 }
 
-// unwatched is the model without what the account needs.
+// unwatched returns the model without the layers of the account.
 func unwatched(l nn.Layer) any {
 	s, ok := l.(nn.Sequential)
 	if !ok {
@@ -160,13 +160,13 @@ func unwatched(l nn.Layer) any {
 	return bare
 }
 
-// workless is an account without what the runtime keeps for itself.
+// workless returns an account without the runtime's own memory.
 func workless(sums map[owner]int64) map[owner]int64 {
 	delete(sums, owner{category: memcache.CategoryWorkspace})
 	return sums
 }
 
-// nested is a model that says nothing of modules but where its tied weights are used.
+// nested is a model that names a module only where its tied weights are used.
 type nested struct {
 	Emb    *nn.Embedding
 	Blocks []nn.Sequential
@@ -184,7 +184,7 @@ func (m *nested) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Varia
 	})
 }
 
-// TestModules says what the modules of results, gradients, parameters, states and buffers are called.
+// TestModules tests the names of the modules of results, gradients, parameters, states and buffers.
 func TestModules(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(memcache.WithModule(b.Ctx, "net"), b.RT, nn.Seed(1))

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// array is what the naive reference computes with: loops over indices in float64, without a line in common with the
-// kernels.
+// array is a value of the naive reference, which loops over indices in float64, and shares no code
+// with the kernels.
 type array struct {
 	shape []int
 	data  []float64
@@ -81,7 +81,8 @@ func zip(a, b array, f func(x, y float64) float64) (array, bool) {
 	return y, true
 }
 
-// sum adds over the axes, all of them if there are none, and divides by the number of terms for a mean.
+// sum adds over the axes, all of them if there are none, and divides by the number of terms for a
+// mean.
 func (a array) sum(axes []int, mean bool) array {
 	var without []int
 	dropped := func(d int) bool {
@@ -119,7 +120,7 @@ type factor struct {
 	rows, cols int
 }
 
-// factorOf is false for what is none.
+// factorOf is false for an array that is not a factor.
 func factorOf(a array, trans, row bool) (factor, bool) {
 	f := factor{array: a, trans: trans}
 	switch n := len(a.shape); {

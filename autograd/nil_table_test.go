@@ -12,7 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// exportedFunctions are those of the package and of the packages of layers, optimisers and features.
+// exportedFunctions are those of the package and of the packages of layers, optimisers and
+// features.
 var exportedFunctions = map[string]any{
 	"Attached": autograd.Attached[autograd.Opener], "DetectAnomaly": autograd.DetectAnomaly, "Hooked": autograd.Hooked[*testHook], "MissingParameter": autograd.MissingParameter,
 	"NewOp": autograd.NewOp[misbehaving], "NewParameter": autograd.NewParameter, "NewTape": autograd.NewTape, "NoGrad": autograd.NoGrad,
@@ -106,8 +107,7 @@ var nilAllowed = map[string]string{
 	"CategoricalOption":      "options that are nil are left out",
 }
 
-// noNilReceiver are types whose methods a program can't call with nil by a mistake that this
-// package could report.
+// noNilReceiver are types whose nil receivers this package can't report.
 var noNilReceiver = map[string]string{
 	"optim.Adagrad": "the promoted methods of a nil optimiser fail before they are called; Minimize, NewScheduler and Checkpoint refuse one",
 	"optim.Adam":    "as Adagrad", "optim.RMSprop": "as Adagrad", "optim.SGD": "as Adagrad",

@@ -46,7 +46,7 @@ func (testStage) Bring(context.Context, *tensor.Tensor) error { return nil }
 func (testStage) Ahead(context.Context, *tensor.Tensor) error { return nil }
 func (testStage) Leave(context.Context, *tensor.Tensor) error { return nil }
 
-// updates are what an optimiser's update gets in a step of one parameter.
+// updates returns the arguments of an optimiser's update in a step of one parameter.
 func (c *nilCheck) updates() (us []optim.Update) {
 	p := c.in.Ones(2, 2)
 	p.SetGrad(c.in.Tensor(make([]float64, 4), 2, 2))
@@ -60,7 +60,7 @@ func (c *nilCheck) updates() (us []optim.Update) {
 
 type testOptimizer struct{ optim.Base }
 
-// valid is an argument of a type that is not nil.
+// valid returns a valid argument of a type.
 func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 	var v any
 	switch typ {
@@ -177,7 +177,7 @@ func nilOf(typ reflect.Type) reflect.Value {
 	return reflect.Zero(typ)
 }
 
-// receivers are values of the types that have methods.
+// receiver returns a value of a type with methods, by the type's name.
 func (c *nilCheck) receiver(name string) any {
 	in := c.in
 	ps := autograd.Parameters{{Name: "p", Parameter: in.Ones(2, 2)}}
@@ -296,7 +296,7 @@ func (c *nilCheck) receiver(name string) any {
 	return nil
 }
 
-// check makes what a call takes, calls use with it, and frees it.
+// checkNil makes the arguments of calls, calls use with them, and frees them.
 func checkNil(b *tapetest.Bench, path string, use func(c *nilCheck)) {
 	c := &nilCheck{Bench: b, in: nn.Init(b.Ctx, b.RT, nn.Dtype(tensor.Float64)), tape: autograd.NewTape(b.Ctx, b.RT), path: path}
 	use(c)
@@ -306,8 +306,8 @@ func checkNil(b *tapetest.Bench, path string, use func(c *nilCheck)) {
 	}
 }
 
-// run calls a function with some of its arguments nil. It returns what it has panicked with, and
-// the errors that it has returned or that stick.
+// run calls a function with some of its arguments nil. It returns the value of a panic, and the
+// errors that were returned or stick.
 func (c *nilCheck) run(f reflect.Value, receiver any, isNil func(i int) bool) (panicked any, errs []error) {
 	var args []reflect.Value
 	noTape := false
@@ -366,7 +366,7 @@ func (c *nilCheck) run(f reflect.Value, receiver any, isNil func(i int) bool) (p
 	return nil, append(errs, c.tape.Err(), c.in.Err())
 }
 
-// nilAllowedAt reports whether an argument may be nil, and notes that it was asked for.
+// nilAllowedAt reports whether an argument may be nil, and records the question in needed.
 func nilAllowedAt(name string, i int, typ reflect.Type, needed map[string]bool) bool {
 	for typ.Kind() == reflect.Slice && typ.Name() == "" {
 		typ = typ.Elem()
@@ -381,9 +381,9 @@ func nilAllowedAt(name string, i int, typ reflect.Type, needed map[string]bool) 
 }
 
 // TestNilArguments: no exported function or method of the package, or of those below it, panics for
-// an argument that is nil, or for a list with a nil element. It returns an error that wraps
-// device.ErrInvalid, or the error sticks to the tape or the initialiser, unless nil is allowed. Methods
-// of tapes, variables, parameters and layers that are nil don't panic either.
+// a nil argument, or for a list with a nil element. It returns an error that wraps
+// device.ErrInvalid, or the error sticks to the tape or the initialiser, unless nil is allowed.
+// Methods of nil tapes, variables, parameters and layers don't panic either.
 func TestNilArguments(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	path := filepath.Join(t.TempDir(), "model.safetensors")
@@ -431,8 +431,9 @@ func TestNilArguments(t *testing.T) {
 				switch {
 				case panicked != nil:
 					assert.Fail(t, "panic", "%s with arguments %v nil: %v", name, set, panicked)
-				case f.Type().NumOut() == 0 && slices.Contains(set, 1) && f.Type().In(1) == reflect.TypeFor[*autograd.Tape](): // the same
-				case slices.Contains(set, 0) && (first == 1 || f.Type().NumOut() == 0): // a nil tape has its own error, and other receivers have none to keep
+				// A nil tape has its own error, and other nil receivers can't keep one.
+				case f.Type().NumOut() == 0 && slices.Contains(set, 1) && f.Type().In(1) == reflect.TypeFor[*autograd.Tape]():
+				case slices.Contains(set, 0) && (first == 1 || f.Type().NumOut() == 0):
 				case mustFail:
 					assert.ErrorIs(t, err, device.ErrInvalid, "%s with arguments %v nil", name, set)
 				case err != nil: // the other arguments may be of no use
@@ -447,7 +448,8 @@ func TestNilArguments(t *testing.T) {
 		check(name, "", "")
 	}
 	for typ, methods := range api.Methods {
-		if len(methods) == 0 || typ == "Call" || typ == "Node" || typ == "NoHooks" { // the tape calls them, or makes them
+		// The tape makes Calls and Nodes, and calls NoHooks.
+		if len(methods) == 0 || typ == "Call" || typ == "Node" || typ == "NoHooks" {
 			continue
 		}
 		var all []string

@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestNoGradFreesWhatHasNoName: of a chain of operations two values are alive at a time.
-func TestNoGradFreesWhatHasNoName(t *testing.T) {
+// TestNoGradFreesIntermediates: in a chain of operations two values are alive at a time.
+func TestNoGradFreesIntermediates(t *testing.T) {
 	const mib = 1 << 20
 	b := tapetest.Open(t, 64*mib)
 	x, err := b.RT.Zeros(b.Ctx, tensor.Float32, mib/4)
@@ -100,8 +100,8 @@ func TestNoGradOfEveryOperation(t *testing.T) {
 	assert.False(t, weight.Value().Released())
 }
 
-// TestNoGradReadsAgainWhatIsKept, and says so of anything else.
-func TestNoGradReadsAgainWhatIsKept(t *testing.T) {
+// TestNoGradReadsKeptValuesAgain; a second reading of another value is an error that says so.
+func TestNoGradReadsKeptValuesAgain(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2})
 	tape := autograd.NoGrad(b.Ctx, b.RT)
@@ -124,7 +124,7 @@ func TestNoGradReadsAgainWhatIsKept(t *testing.T) {
 	require.Error(t, tape.Close())
 }
 
-// TestLayersLeaveTheirArgument to the caller on every tape, and free what they made themselves.
+// TestLayersLeaveTheirArgument to the caller on every tape, and free their intermediate values.
 func TestLayersLeaveTheirArgument(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	linear, ok := b.MLP(tensor.Float64, 2, 2)[1].(*nn.Linear)
@@ -152,7 +152,7 @@ func TestLayersLeaveTheirArgument(t *testing.T) {
 	}
 }
 
-// TestKeepWinsOverRelease on every tape, and comes too late after it.
+// TestKeepWinsOverRelease on every tape; after Release it is an error.
 func TestKeepWinsOverRelease(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2})
@@ -181,8 +181,8 @@ func TestKeepWinsOverRelease(t *testing.T) {
 	}
 }
 
-// TestWhatIsReleasedCanNotBeRead, whether the backward pass still needs it or not.
-func TestWhatIsReleasedCanNotBeRead(t *testing.T) {
+// TestReleasedValuesCanNotBeRead, whether the backward pass still needs them or not.
+func TestReleasedValuesCanNotBeRead(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2})
 	for _, record := range []bool{true, false} {

@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestNormOnto: the gradient of a norm's argument is added to what goes around the norm, in its
-// memory where nobody else sees that, and is the sum of both.
+// TestNormOnto: the gradient of a norm's argument is added to that of the residual connection, in
+// its memory if that is exclusive, and the result is the sum of both.
 func TestNormOnto(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	sums := 0

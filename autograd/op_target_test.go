@@ -33,8 +33,8 @@ var losses = map[string]func(t *autograd.Tape, x *autograd.Variable, y autograd.
 	},
 }
 
-// TestTargets of losses are tensors, which the program may release at once, and variables, with the
-// same loss and gradient. A target that needs a gradient has one.
+// TestTargets: a loss takes tensors, which the program may release at once, and variables, with the
+// same result and gradient. A target that needs a gradient gets one.
 func TestTargets(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	logits := tapetest.Upload(b, []float64{1, -2, 0.5, 3, 0.25, -1}, 3, 2)
@@ -88,7 +88,7 @@ type noTarget struct{}
 
 func (noTarget) Shape() tensor.Shape { return nil }
 
-// TestNoTargets are errors that name the loss.
+// TestNoTargets: an invalid target is an error that names the loss.
 func TestNoTargets(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
@@ -112,7 +112,8 @@ func TestNoTargets(t *testing.T) {
 	require.NoError(t, other.Close())
 }
 
-// TestNoGradReadsLogitsAgain: a loss leaves what it reads, for a program's metrics, until Reset.
+// TestNoGradReadsLogitsAgain: a loss does not free its operands until Reset, so that metrics can
+// read them.
 func TestNoGradReadsLogitsAgain(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, -2, 0.5, 3}, 2, 2)

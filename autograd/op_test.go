@@ -145,7 +145,7 @@ func TestOpsMisbehave(t *testing.T) {
 	require.NoError(t, x.Release())
 }
 
-// TestManyDimensions: lists of more numbers than records have room for.
+// TestManyDimensions: lists may have more numbers than the inline capacity of records.
 func TestManyDimensions(t *testing.T) {
 	b := tapetest.Open(t, 8<<20)
 	x := tapetest.Upload(b, []float64{1, 2, 3, 4})

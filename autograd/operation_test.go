@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// role is what an operand of an operation is on the tape.
+// role is the kind of an operand on the tape.
 type role int
 
 const (
@@ -78,14 +78,15 @@ func gradientsOf(b *tapetest.Bench, f function, args [][]float64, roles []role) 
 	return grads
 }
 
-// Whichever operands of an operation need gradients, and whatever these have when its step runs,
-// each gets its own, and nothing else is left. The gradients of all are those of differences.
+// Whichever operands of an operation need gradients, and whatever gradients they already have when
+// its step runs, each gets its own, and nothing leaks. All gradients agree with differences.
 func TestOperationsWithSomeGradients(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(3, 4))
 	more := slices.Concat(recurrentFunctions(), otherFunctions(b))
 	labels := tapetest.Upload(b, []int32{0})
-	b.Grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable { // the runtime keeps a word for wrong labels
+	// The runtime keeps a word for invalid labels.
+	b.Grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 		return t.CrossEntropy(t.Reshape(vs[0], 1, 1), labels)
 	}, []float64{1})
 	for _, f := range more {
@@ -133,7 +134,8 @@ func TestOperationsWithSomeGradients(t *testing.T) {
 	}
 }
 
-// An operation of variables that are inert, because there was an error, is inert, whatever its options.
+// An operation of variables that are inert, because there was an error, is inert, whatever its
+// options.
 func TestOperationsAfterAnError(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1})
@@ -200,7 +202,7 @@ func recurrentFunctions() (all []function) {
 	return all
 }
 
-// An input or weight of a recurrence that needs no gradient saves the products for it.
+// An input or weight of a recurrence that needs no gradient skips its product.
 func TestRecurrenceOfConstants(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	launches := map[string]int{}

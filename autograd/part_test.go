@@ -13,8 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// A copy of a parameter in the compute dtype is freed where no gradient needs it and the program has
-// not kept it, and made again by the next operation.
+// A copy of a parameter in the compute dtype is freed if no gradient needs it and the program has
+// not kept it. The next operation makes it again.
 func TestCopiesOfParameters(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := master(b, []float32{1, 2})
@@ -42,7 +42,7 @@ func TestCopiesOfParameters(t *testing.T) {
 	require.Nil(t, (*autograd.Variable)(nil).Copy())
 }
 
-// The size of a gradient is the last one's, and the value's before there was one.
+// GradBytes is the size of the last gradient, or that of the value before the first one.
 func TestGradBytes(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := master(b, []float32{1, 2})
@@ -56,8 +56,8 @@ func TestGradBytes(t *testing.T) {
 	require.Zero(t, (*autograd.Parameter)(nil).GradBytes())
 }
 
-// Each call of Random is another stream of the tape's seed, which in a capture is in device memory
-// unless the tape was given one.
+// Each call of Random returns another stream of the tape's seed. In a capture the seed is in device
+// memory, unless the program has set one.
 func TestRandomOfAnOperation(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	var all []tensor.Random
@@ -114,7 +114,8 @@ func TestReruns(t *testing.T) {
 	require.Equal(t, map[string]bool{"Checkpoint": true, "Square": false, "Sum": false}, h.reruns)
 }
 
-// TestSplitInPartsOfNothing: one size is that of each part, and nothing is none.
+// TestSplitInPartsOfNothing: one size is that of each part, and an empty dimension has one empty
+// part.
 func TestSplitInPartsOfNothing(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	tape := autograd.NewTape(b.Ctx, b.RT)
@@ -126,7 +127,8 @@ func TestSplitInPartsOfNothing(t *testing.T) {
 	require.Error(t, tape.Close())
 }
 
-// TestParametersOfATape are all that it has read, and a loop over them may end early.
+// TestParametersOfATape: it lists all parameters that the tape has read, and a loop over them may
+// end early.
 func TestParametersOfATape(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	tape := autograd.NewTape(b.Ctx, b.RT)

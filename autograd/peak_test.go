@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestPeakMemoryOfAStep holds a training step to what it can't do without: parameters, gradients, the
-// optimiser's state, what the backward pass needs, and the batch.
+// TestPeakMemoryOfAStep: the peak of a training step is only the memory that it needs: parameters,
+// gradients, the optimiser's state, the values saved for the backward pass, and the batch.
 func TestPeakMemoryOfAStep(t *testing.T) {
 	const batch, bound = 128, 1.15
 	b := tapetest.Open(t, 256<<20)

@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// TestNarrowOfAllIsAView: what is all of a dimension takes no memory, and neither does its
-// gradient; a part of it is a copy, even one of its size from elsewhere.
+// TestNarrowOfAllIsAView: Narrow of a whole dimension takes no memory, and neither does its
+// gradient. A part is a copy.
 func TestNarrowOfAllIsAView(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for _, c := range []struct {

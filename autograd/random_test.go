@@ -17,7 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// dropped is what two dropouts of a tape leave of n ones, and the gradient of the first.
+// dropped returns the results of two dropouts of n ones on a tape, and the gradient of the first.
 func dropped(b *tapetest.Bench, seed uint64, n int, p float64) (first, second, grad []float64) {
 	tape := autograd.NewTape(b.Ctx, b.RT)
 	defer tape.Close()
@@ -40,9 +40,9 @@ func onesOf(b *tapetest.Bench, n int) *tensor.Tensor {
 	return tapetest.Upload(b, slices.Repeat([]float64{1}, n), n)
 }
 
-// TestDropout: an element is left with probability 1-p, whatever its neighbour's and another
-// operation's fate is, and with the same seed it is the same ones; its gradient is that of what was
-// left.
+// TestDropout: an element is kept with probability 1-p, independently of its neighbours and of
+// other operations. With the same seed the same elements are kept. The gradient is that of the kept
+// elements.
 func TestDropout(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	const n, p = 40_000, 0.3
@@ -97,7 +97,8 @@ func TestDropoutOfAllAndNothing(t *testing.T) {
 	assert.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 }
 
-// TestStepsAreSeeded: the steps of a training drop other elements, and those of its repetition the same.
+// TestStepsAreSeeded: each step of a training drops other elements, and a repeated training drops
+// the same ones.
 func TestStepsAreSeeded(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	run := func(seed uint64) (all [][]float64) {
@@ -115,7 +116,7 @@ func TestStepsAreSeeded(t *testing.T) {
 	assert.NotEqual(t, one, run(2))
 }
 
-// TestDropoutInUse does nothing.
+// TestDropoutInUse: a dropout on a tape that does not train does nothing.
 func TestDropoutInUse(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	tape := autograd.NewTape(b.Ctx, b.RT)
@@ -169,7 +170,7 @@ func TestDropoutFollowsTheTape(t *testing.T) {
 	require.NoError(t, p.Release())
 }
 
-// A dropout takes the probabilities 0 and 1, and none beyond, also where it drops nothing.
+// A dropout takes the probabilities 0 and 1, and none beyond, also if it drops nothing.
 func TestProbabilitiesOfDropout(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := onesOf(b, 3)
@@ -280,7 +281,7 @@ func TestNoiseOfRecomputedLayers(t *testing.T) {
 }
 
 // TestCapturedSampling: replays of a step that draws a token and looks it up, with noise, differ,
-// and are what the seeds give eagerly. Nothing waits for the host on the way.
+// and equal eager steps with the same seeds. The step never waits for the host.
 func TestCapturedSampling(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	const tokens, batch = 50, 8
@@ -337,9 +338,9 @@ func TestRandomOperationsThatFail(t *testing.T) {
 	}
 }
 
-// TestDropout2d: a channel is left with probability 1-p or dropped as a whole, on a tape that
-// trains, and its gradient is that of what was left. A p of 1 drops all, and no channels are an
-// error.
+// TestDropout2d: on a tape that trains, a channel is kept with probability 1-p or dropped as a
+// whole, and the gradient is that of the kept channels. A p of 1 drops all, and an argument without
+// channels is an error.
 func TestDropout2d(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	const n, channels, inner, p = 500, 8, 3, 0.3

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// core is a runtime for tests of what the package does not export. Its end checks that nothing leaked.
+// core is a runtime for tests of unexported parts. Its end checks that nothing leaked.
 type core struct {
 	t   *testing.T
 	ctx context.Context
@@ -47,9 +47,9 @@ func (b *core) read(x *tensor.Tensor) []float64 {
 	return s
 }
 
-// TestRecords: a record is empty when an operation takes it, is of one operation at a time, and
-// comes back once: when its backward step has run, or at once from an operation that is not
-// recorded. A program's call never does.
+// TestRecords: a record is empty when an operation takes it, belongs to one operation at a time,
+// and is returned once: after its backward step, or at once by an operation that is not recorded.
+// The Call of a Func is never returned.
 func TestRecords(t *testing.T) {
 	b := openCore(t)
 	x := b.upload([]float64{1, 2, 3, 4}, 2, 2)
@@ -122,7 +122,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// freeRecords is how many records of a kind no node has.
+// freeRecords returns the number of free records of a kind.
 func freeRecords(t *Tape, k *kind) int {
 	if k.number >= len(t.records.free) {
 		return 0
@@ -130,7 +130,8 @@ func freeRecords(t *Tape, k *kind) int {
 	return len(t.records.free[k.number])
 }
 
-// TestRecordsOfBackward: the steps of Backward give the records to the next tape, which computes the same with them.
+// TestRecordsOfBackward: the next tape reuses the records of Backward's steps, and computes the
+// same with them.
 func TestRecordsOfBackward(t *testing.T) {
 	b := openCore(t)
 	x := b.upload([]float64{1, 2, 3, 5, 8, 13, 21, 34}, 1, 2, 2, 2)
@@ -157,8 +158,8 @@ func TestRecordsOfBackward(t *testing.T) {
 	}
 }
 
-// TestSizesOfTapes: a tape makes at once what the two before needed, but no more, and a stale
-// variable stays what it was.
+// TestSizesOfTapes: a tape makes as many objects at once as the two before it both needed, and a
+// variable of an earlier tape stays unchanged.
 func TestSizesOfTapes(t *testing.T) {
 	if race.Enabled {
 		t.Skip("in race builds each tape is as the first")
@@ -201,7 +202,8 @@ func TestSizesOfTapes(t *testing.T) {
 	assert.True(t, stale.Value().Released())
 }
 
-// TestJoinedPaths: paths are those of their own names, and not more than so many are kept for another tape.
+// TestJoinedPaths: paths are joined of their own names, and at most mostPaths are kept for another
+// tape.
 func TestJoinedPaths(t *testing.T) {
 	p := &places{modules: map[at]*modulePlace{}, paths: map[[3]string]string{}}
 	for range 2 {

@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestSeenOfAnotherShape is an error, also where it would broadcast.
+// TestSeenOfAnotherShape is an error, also if it would broadcast.
 func TestSeenOfAnotherShape(t *testing.T) {
 	b := tapetest.Open(t, 16<<20)
 	for _, shape := range [][]int{{4, 2, 1}, {1, 3, 1}, {1, 2, 5}, {2, 1, 2, 1}} {

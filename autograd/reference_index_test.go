@@ -44,7 +44,7 @@ func init() {
 	}
 }
 
-// recurrentReference makes the layer that the names of its weights tell of.
+// recurrentReference makes the layer that the names of its weights describe.
 func recurrentReference(r *referenceRun) *autograd.Variable {
 	kind := map[string]tensor.RecurrentKind{"rnn": tensor.RNNTanh, "lstm": tensor.LSTM, "gru": tensor.GRU}[r.Op]
 	if r.string("nonlinearity", "tanh") == "relu" {

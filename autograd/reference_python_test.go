@@ -10,7 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// pyCall is a call of a class of Python's as the names of cases write it, such as "StepLR(step_size=5, gamma=0.5)".
+// pyCall is a call of a Python class in the name of a case, such as "StepLR(step_size=5,
+// gamma=0.5)".
 type pyCall struct {
 	t    testing.TB
 	name string
@@ -18,7 +19,7 @@ type pyCall struct {
 	used map[string]bool
 }
 
-// parsePython reads a call. Arguments without a name have those of positional, in that order.
+// parsePython reads a call. Arguments without a name have the names of positional, in that order.
 func parsePython(t testing.TB, text string, positional map[string][]string) *pyCall {
 	t.Helper()
 	text = strings.TrimSpace(text)
@@ -37,7 +38,7 @@ func parsePython(t testing.TB, text string, positional map[string][]string) *pyC
 	return c
 }
 
-// splitPython cuts at the commas that stand in no brackets.
+// splitPython splits at the commas outside of brackets.
 func splitPython(text string) (parts []string) {
 	depth, from := 0, 0
 	for i, r := range text {
@@ -57,7 +58,7 @@ func splitPython(text string) (parts []string) {
 	return parts
 }
 
-// get is the argument as it is written; "" where it is not, or None.
+// get returns the argument as it is written, or "" if it is missing or None.
 func (c *pyCall) get(name string) string {
 	c.used[name] = true
 	if c.args[name] == "None" {
@@ -124,7 +125,7 @@ func (c *pyCall) floats(name string) (all []float64) {
 	return all
 }
 
-// done wants every argument to have been asked for, but for those that choose an implementation.
+// done requires that every argument was read, except those that choose an implementation.
 func (c *pyCall) done() {
 	c.t.Helper()
 	for _, name := range []string{"foreach", "fused", "capturable", "differentiable", "last_epoch", "verbose", "params", "optimizer"} {

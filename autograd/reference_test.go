@@ -21,10 +21,10 @@ import (
 
 // Results and gradients are compared with PyTorch's, which testdata/reference holds: the files
 // ops*.json.gz have cases of single operations, computed in float64 on a CPU. The environment
-// variable CISTERN_REFERENCE names a folder of the same form to use in its place, of other seeds,
+// variable CISTERN_REFERENCE names a folder of the same form to use instead, with other seeds,
 // shapes and arguments.
 
-// referenceFolder is where the cases are.
+// referenceFolder returns the folder of the cases.
 func referenceFolder() string {
 	if name := os.Getenv("CISTERN_REFERENCE"); name != "" {
 		return name
@@ -32,7 +32,7 @@ func referenceFolder() string {
 	return filepath.Join("testdata", "reference")
 }
 
-// refNumber is one of the file's, in which those that are not finite are strings.
+// refNumber is a number of the file, in which those that are not finite are strings.
 type refNumber float64
 
 func (n *refNumber) UnmarshalJSON(b []byte) error {
@@ -76,8 +76,8 @@ type referenceRun struct {
 	leaves map[string]*autograd.Variable
 }
 
-// referenceOps computes an operation on the run's tape. What has no result of that kind returns
-// nil, and compares itself.
+// referenceOps compute operations on the run's tape. Those without such a result return nil, and
+// compare by themselves.
 var referenceOps = map[string]func(r *referenceRun) *autograd.Variable{}
 
 func TestReference(t *testing.T) {
@@ -122,7 +122,8 @@ func readReference(t testing.TB, name string, to any) {
 	require.NoError(t, json.NewDecoder(z).Decode(to))
 }
 
-// in brings an input of the case to the tape, as a leaf if the case has its gradient. Whole numbers are int32.
+// in brings an input of the case to the tape, as a leaf if the case has its gradient. Whole numbers
+// are int32.
 func (r *referenceRun) in(name string) *autograd.Variable {
 	r.t.Helper()
 	if v := r.leaves[name]; v != nil {
@@ -171,7 +172,7 @@ func convert[T float32 | float64 | int32](values []refNumber) []T {
 	return to
 }
 
-// Arguments of the case. What is not there is the standard value.
+// Arguments of the case. A missing one has the standard value.
 
 func (r *referenceRun) float(name string, standard float64) float64 {
 	v, ok := r.Args[name].(float64)
@@ -216,7 +217,8 @@ func (r *referenceRun) ints(name string) []int {
 	return nil
 }
 
-// compare is for the result: its values, and the gradients of the sum of its products with the seed.
+// compare is for the result: its values, and the gradients of the sum of its products with the
+// seed.
 func (r *referenceRun) compare(y *autograd.Variable) {
 	r.t.Helper()
 	require.NoError(r.t, r.tape.Err())
@@ -246,7 +248,8 @@ func (r *referenceRun) output() (want []refNumber) {
 	return want
 }
 
-// same compares a tensor with PyTorch's: to 1e-9 of its greatest number in float64, and to 1e-4 in float32.
+// same compares a tensor with PyTorch's, to 1e-9 of its greatest number in float64, and to 1e-4 in
+// float32.
 func (r *referenceRun) same(what string, got *tensor.Tensor, want []refNumber) {
 	r.t.Helper()
 	var values []float64
@@ -274,8 +277,9 @@ func (r *referenceRun) close(what string, got []float64, want []refNumber) {
 	requireClose(r.t, what, got, want, tolerance)
 }
 
-// requireClose wants every |got - want| to be at most tolerance times the greatest |want|. Numbers
-// that are all below 1e-12 are 0 except for rounding: they are compared as if the greatest were 1.
+// requireClose requires every |got - want| to be at most tolerance times the greatest |want|.
+// Numbers that are all below 1e-12 are 0 except for rounding: they are compared as if the greatest
+// were 1.
 func requireClose(t testing.TB, what string, got []float64, want []refNumber, tolerance float64) {
 	t.Helper()
 	require.Len(t, got, len(want), what)

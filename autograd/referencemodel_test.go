@@ -5,7 +5,7 @@ import (
 	"github.com/cistern-ml/cistern/autograd/nn"
 )
 
-// The models of the runs, as a program writes its own: structs whose parameters are found by their
+// The models of the runs, as programs write them: structs in which parameters are found by their
 // names. Sizes are those of the files, so that other files may have others.
 
 func newRunCNN(in *nn.Initializer, shape func(string) []int) runModel {
@@ -62,7 +62,8 @@ func (m *runLSTM) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Vari
 	return t.Frame(func() *autograd.Variable { return m.Head.Forward(t, m.Lstm.Forward(t, m.Emb.Forward(t, x))) })
 }
 
-// runGPT is a transformer that reads from left to right, with the embedding's weights as its last layer.
+// runGPT is a transformer that reads from left to right, with the embedding's weights as its last
+// layer.
 type runGPT struct {
 	Tok, Pos *nn.Embedding
 	Blocks   []*runBlock
@@ -89,8 +90,8 @@ func newRunBlock(in *nn.Initializer, n int) *runBlock {
 	return &runBlock{in.LayerNorm(n), in.Linear(n, 3*n), in.Linear(n, n), in.LayerNorm(n), in.Linear(n, 4*n), in.Linear(4*n, n)}
 }
 
-// forward goes through a block from what goes around it, x, and its first norm, n, to those of the
-// next one, whose first norm next is.
+// forward computes a block. x is the residual input and n its first norm. It returns those of the
+// next block, which has the first norm next.
 func (m *runBlock) forward(t *autograd.Tape, x, n *autograd.Variable, next *nn.LayerNorm) (h, norm *autograd.Variable) {
 	a := t.SelfAttention(m.Qkv.Forward(t, n), 4, true, autograd.AttentionConfig{Causal: true})
 	h, n = m.Ln2.ForwardAdd(t, x.Once(), m.Proj.Forward(t, a).Once())

@@ -17,7 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// runFile is a training run of PyTorch's, from NAME.safetensors to NAME.after.safetensors.
+// runFile is a training run of PyTorch, from NAME.safetensors to NAME.after.safetensors.
 type runFile struct {
 	Conf         string
 	BatchShape   [2][]int         `json:"batch_shape"`
@@ -35,7 +35,7 @@ type runModel interface {
 	Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 }
 
-// runSettings are what a run does beside its optimiser.
+// runSettings are the settings of a run besides its optimiser.
 type runSettings struct {
 	model func(in *nn.Initializer, shape func(name string) []int) runModel
 	clip  float64
@@ -55,8 +55,8 @@ var runs = map[string]runSettings{
 }
 
 // TestReferenceRun trains as PyTorch did: every step has its loss, its norm of the gradients and
-// its learning rate, and at the end the parameters and buffers are PyTorch's. With -short it
-// takes the first two steps, and has PyTorch's parameters from there on.
+// its learning rate, and at the end the parameters and buffers are PyTorch's. With -short it takes
+// the first two steps, and continues with PyTorch's parameters.
 func TestReferenceRun(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join(referenceFolder(), "models", "*.json.gz"))
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func modelPath(name string) string {
 	return filepath.Join(referenceFolder(), "models", name+".safetensors")
 }
 
-// shapesOf tells the shapes of a model's file.
+// shapesOf returns the shapes of a model's file.
 func shapesOf(t testing.TB, name string) func(string) []int {
 	t.Helper()
 	f, err := safetensors.Open(modelPath(name))
@@ -109,7 +109,7 @@ func shapesOf(t testing.TB, name string) func(string) []int {
 	}
 }
 
-// trainingRun is a run that is done again.
+// trainingRun is a run that is repeated.
 type trainingRun struct {
 	t        testing.TB
 	b        *tapetest.Bench
@@ -159,7 +159,8 @@ func (r *trainingRun) train() {
 	}
 }
 
-// firstCall is a text up to the end of the first call in it: "Adam(lr=0.1)" of "Adam(lr=0.1); and more (or less)".
+// firstCall is a text up to the end of the first call in it: "Adam(lr=0.1)" of "Adam(lr=0.1); and
+// more (or less)".
 func firstCall(text string) string {
 	depth := 0
 	for i, c := range text {
@@ -227,7 +228,7 @@ func (r *trainingRun) compare(name string) {
 	}
 }
 
-// evaluate is the model in use, as far as the run has it.
+// evaluate compares the model in evaluation mode, if the run has such results.
 func (r *trainingRun) evaluate() {
 	e := r.f.Eval
 	if e == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Shapes that the tape itself checks: those that just fit are computed, the next ones are refused.
+// The tape itself checks these shapes. Those that just fit are computed, the next ones are refused.
 func TestShapesThatJustFit(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	type vars = []*autograd.Variable
@@ -78,7 +78,7 @@ func TestShapesThatJustFit(t *testing.T) {
 	}
 }
 
-// Labels that are no labels and no probabilities are refused by their dtype.
+// Labels that are neither labels nor probabilities are refused by their dtype.
 func TestCrossEntropyOfOneNumber(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	one := tapetest.Upload(b, []float64{1})

@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestFreesThatFailAreErrors of the tape: here a block that the program freed behind its back.
+// TestFreesThatFailAreErrors of the tape, here of a block that the program has freed itself.
 func TestFreesThatFailAreErrors(t *testing.T) {
 	for name, end := range map[string]func(tape *autograd.Tape, v *autograd.Variable) error{
 		"Release": func(tape *autograd.Tape, v *autograd.Variable) error { v.Release(); return tape.Err() },
@@ -32,7 +32,7 @@ func TestFreesThatFailAreErrors(t *testing.T) {
 	}
 }
 
-// TestErrorsAfterTheFirst are not told, and nothing is done.
+// TestErrorsAfterTheFirst are not reported, and later calls do nothing.
 func TestErrorsAfterTheFirst(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1})
@@ -54,7 +54,7 @@ func TestErrorsAfterTheFirst(t *testing.T) {
 	assert.Equal(t, first, tape.Close())
 }
 
-// TestReleasedParametersAreRefused, where they come to a tape and as a loss.
+// TestReleasedParametersAreRefused by Param, and as a loss.
 func TestReleasedParametersAreRefused(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := b.Parameter(1)
@@ -78,7 +78,7 @@ func TestReleasedParametersAreRefused(t *testing.T) {
 	require.ErrorIs(t, tape.Err(), autograd.ErrSpent)
 }
 
-// TestGradOfAParametersVariable is the parameter's, also when that is gone.
+// TestGradOfAParametersVariable is the parameter's, also after ZeroGrad.
 func TestGradOfAParametersVariable(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := b.Parameter(1)
@@ -94,7 +94,7 @@ func TestGradOfAParametersVariable(t *testing.T) {
 	require.NoError(t, tape.Close())
 }
 
-// TestMessagesNameTheOperand and the way out.
+// TestMessagesNameTheOperand and the remedy.
 func TestMessagesNameTheOperand(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1})

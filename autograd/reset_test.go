@@ -23,8 +23,8 @@ func numbers(n int) (xs []float32) {
 	return xs
 }
 
-// TestResetLabels: what a step allocates has the labels of its own context, also where that is the
-// one of the step before, or that has modules of its own.
+// TestResetLabels: a step's allocations have the labels of its own context, also if that is the
+// context of the step before, or has modules of its own.
 func TestResetLabels(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float32{1, 2}, 2)
@@ -71,7 +71,7 @@ type uncomparable struct {
 	_ []int
 }
 
-// TestResetInsideOfTheTape is an error, and ends nothing.
+// TestResetInsideOfTheTape is an error, and does not end the step.
 func TestResetInsideOfTheTape(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 2)
@@ -133,7 +133,7 @@ func TestResetWithoutARuntime(t *testing.T) {
 	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 }
 
-// TestGradientsLiveOverReset, with the tensors that they are, until the parameter gives them up.
+// TestGradientsLiveOverReset, as the same tensors, until the parameter releases them.
 func TestGradientsLiveOverReset(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	w, err := autograd.NewParameter(tapetest.Upload(b, []float64{3, 4}, 2))
@@ -176,7 +176,7 @@ func TestResetAfterANilContext(t *testing.T) {
 	require.NoError(t, x.Release())
 }
 
-// TestResetForgetsModules: names that are new in each step are not kept without a bound.
+// TestResetForgetsModules: the number of kept names is bounded if each step has new ones.
 func TestResetForgetsModules(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 2)

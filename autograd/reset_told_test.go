@@ -20,10 +20,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestAResetTapeIsToldAgain: steps that compute in bfloat16, drop, offload, checkpoint or update in
-// the backward pass, in random order, train as on new tapes, and none of it counts for the next
-// step.
-func TestAResetTapeIsToldAgain(t *testing.T) {
+// TestAResetTapeHasNoSettings: steps that compute in bfloat16, drop, offload, checkpoint or update
+// in the backward pass, in random order, train as on new tapes. No setting lasts to the next step.
+func TestAResetTapeHasNoSettings(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	train := func(reset bool) (params [][]float32) {
 		in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
@@ -85,7 +84,8 @@ func TestAResetTapeIsToldAgain(t *testing.T) {
 	require.Equal(t, train(false), train(true))
 }
 
-// TestCloseInABackwardFunction ends the pass, and the tape, without a panic; Reset makes it ready again.
+// TestCloseInABackwardFunction ends the pass, and the tape, without a panic; Reset makes it ready
+// again.
 func TestCloseInABackwardFunction(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 2)
@@ -101,7 +101,8 @@ func TestCloseInABackwardFunction(t *testing.T) {
 	require.NoError(t, errors.Join(tape.Close(), x.Release()))
 }
 
-// TestSizesOfAResetTape: a tape that is reset leaves to the next one what its last two steps have made.
+// TestSizesOfAResetTape: the next tape expects the numbers of the last two steps of a tape that was
+// reset.
 func TestSizesOfAResetTape(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1}, 1)

@@ -14,7 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestSlabs are empty when the next tape gets them, whatever the one before has recorded, and no two tapes have one.
+// TestSlabs: a slab is empty when the next tape gets it, whatever the one before has recorded, and
+// no two tapes share one.
 func TestSlabs(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float32{0.1, 0.2, 0.3}, 3)
@@ -74,8 +75,8 @@ func TestSlabs(t *testing.T) {
 	}
 }
 
-// TestAClosedTapeLeavesTheNextOnesModules: a tape that is closed in a module has given its places
-// to the next tape, which then is where its program says.
+// TestAClosedTapeLeavesTheNextOnesModules: when a tape is closed in a module, the next tape reuses
+// its modules. The closed one does not change them.
 func TestAClosedTapeLeavesTheNextOnesModules(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	var next *autograd.Tape
@@ -96,7 +97,8 @@ func TestAClosedTapeLeavesTheNextOnesModules(t *testing.T) {
 	require.NoError(t, tape.Close())
 }
 
-// TestLabelsOfATapesModules: more modules than contexts are made at a time, and all tell their own names.
+// TestLabelsOfATapesModules: a tape has more modules than contexts are made at a time, and each has
+// its own name.
 func TestLabelsOfATapesModules(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for range 2 {

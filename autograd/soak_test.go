@@ -25,7 +25,7 @@ var (
 	soakReplay = flag.String("soak.replay", "", "a program that a failure printed")
 )
 
-// soaker is a goroutine that runs programs, each in a world of its own.
+// soaker is a goroutine that runs programs, each with a fixture of its own.
 type soaker struct {
 	seed  atomic.Uint64
 	moved atomic.Int64 // when it last ended a command, in nanoseconds since 1970
@@ -80,7 +80,8 @@ func (s *soaker) shrink(p []command, err error) ([]command, error) {
 
 // TestSoak runs random programs of tensors and tapes on GOMAXPROCS goroutines: handles are
 // released, dropped, shared and raced, scopes end, memory runs out, contexts end, streams and
-// runtimes close, faults come; values are those of a plain model, counts add up, and nothing stays.
+// runtimes close, and faults occur. Values are those of a plain model, counts add up, and nothing
+// leaks.
 //
 //	go test ./autograd -run Soak -soak 1h -timeout 0
 func TestSoak(t *testing.T) {

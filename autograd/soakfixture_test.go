@@ -17,8 +17,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// soakFixture is a device with two runtimes, the tensors of a random program, and the values that a plain
-// model expects in them.
+// soakFixture is a device with two runtimes, the tensors of a random program, and the values that a
+// plain model expects in them.
 type soakFixture struct {
 	dev    *host.Device
 	cache  *memcache.Cache
@@ -42,7 +42,7 @@ type side struct {
 	trained *trainee
 }
 
-// memory is what tensors share. Its contents are unknown after a write that failed.
+// memory is the memory that tensors share. Its contents are unknown after a write that failed.
 type memory struct {
 	unknown bool
 	bytes   int64 // of its block; an empty view holds that too
@@ -109,7 +109,7 @@ func (w *soakFixture) scope() *scopeModel {
 	return nil
 }
 
-// expected tells whether the program's circumstances explain the error.
+// expected reports whether the program's circumstances explain the error.
 func (w *soakFixture) expected(err error) bool {
 	switch {
 	case errors.Is(err, device.ErrSticky):
@@ -120,7 +120,7 @@ func (w *soakFixture) expected(err error) bool {
 	return false
 }
 
-// unexpected is err, unless the circumstances explain it.
+// unexpected returns err, unless the circumstances explain it.
 func (w *soakFixture) unexpected(err error) error {
 	if err == nil || w.expected(err) {
 		return nil
@@ -128,7 +128,8 @@ func (w *soakFixture) unexpected(err error) error {
 	return err
 }
 
-// addResult adds the result of an operation to the items. Values that grow are let go, since rounding grows with them.
+// addResult adds the result of an operation to the items. Values that grow are released, because
+// rounding grows with them.
 func (w *soakFixture) addResult(t *tensor.Tensor, err error, it liveTensor) error {
 	w.calls++
 	if err != nil {
@@ -167,7 +168,8 @@ func (w *soakFixture) release(i int) error {
 	return nil
 }
 
-// compare reads a live tensor and holds it to its model, which then takes over its roundings.
+// compare reads a live tensor and compares it with its model, which then takes the tensor's rounded
+// values.
 func (w *soakFixture) compare(i int) error {
 	it := w.items[i]
 	w.calls++
@@ -191,7 +193,7 @@ func (w *soakFixture) compare(i int) error {
 	return nil
 }
 
-// books holds the runtimes' and the cache's counts to the items.
+// books compares the runtimes' and the cache's counts with the items.
 func (w *soakFixture) books() error {
 	tensors := [2]int{}
 	mems := make(map[*memory]bool)
@@ -257,7 +259,7 @@ func (w *soakFixture) closeSide(i int, streamFirst bool) error {
 	return errors.Join(errs...)
 }
 
-// end gives everything back and looks for what stayed.
+// end releases everything and checks for leaks.
 func (w *soakFixture) end() error {
 	var errs []error
 	for len(w.scopes) > 0 {
@@ -291,7 +293,7 @@ func (w *soakFixture) end() error {
 	return errors.Join(errs...)
 }
 
-// collected waits until the garbage collector has found what was dropped.
+// collected waits until the garbage collector has found the dropped handles.
 func collected(rt *tensor.Runtime) error {
 	for until := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Microsecond) {
 		runtime.GC()

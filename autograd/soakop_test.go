@@ -15,11 +15,11 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// command is one step of a soak's program. What its numbers mean depends on what there is when it runs, so that any
-// part of a program is a program.
+// command is one step of a soak's program. The meaning of its numbers depends on the tensors that
+// exist when it runs, so that any part of a program is a program.
 type command struct{ op, a, b, c uint8 }
 
-// soakOps are what commands do, by weight.
+// soakOps are the operations of commands, by weight.
 var soakOps = []struct {
 	name   string
 	weight int
@@ -152,7 +152,8 @@ var computable = func() (ops []int) {
 	return ops
 }()
 
-// compute applies an operation to items of one runtime. If the model can't, the runtime must refuse.
+// compute applies an operation to items of one runtime. If the model can't, the runtime must
+// refuse.
 func (w *soakFixture) compute(c command) error {
 	if len(w.items) == 0 {
 		return nil
@@ -190,7 +191,7 @@ func (w *soakFixture) compute(c command) error {
 	return w.addResult(t, err, liveTensor{side: first.side, model: y, mem: mem, depth: 1 + max(first.depth, second.depth)})
 }
 
-// write overwrites a live tensor in place; so it does its views, in the model too.
+// write overwrites a live tensor in place, and with it its views, also in the model.
 func (w *soakFixture) write(c command) error {
 	if len(w.items) == 0 {
 		return nil
@@ -263,7 +264,7 @@ func (w *soakFixture) view(c command) error {
 	})
 }
 
-// drop forgets a handle: the garbage collector is to find it.
+// drop drops a handle, which the garbage collector must find.
 func (w *soakFixture) drop(c command) error {
 	return w.some(c, func(i int) error {
 		w.items, w.dropped = slices.Delete(w.items, i, i+1), true
@@ -271,7 +272,8 @@ func (w *soakFixture) drop(c command) error {
 	})
 }
 
-// race computes with a live tensor while another goroutine releases it: the result is right, or an error.
+// race computes with a live tensor while another goroutine releases it: the result is right, or an
+// error.
 func (w *soakFixture) race(c command) error {
 	return w.some(c, func(i int) error {
 		it := w.items[i]
@@ -290,7 +292,7 @@ func (w *soakFixture) race(c command) error {
 	})
 }
 
-// misuse does what must be refused, and change nothing.
+// misuse makes calls that must be refused, and change nothing.
 func (w *soakFixture) misuse(c command) error {
 	return w.some(c, func(i int) error {
 		it, ctx := w.items[i], w.ctx()
@@ -383,7 +385,7 @@ func (w *soakFixture) closeScope(i int) error {
 	return nil
 }
 
-// graph runs a random graph on a tape, and holds it to the reference.
+// graph runs a random graph on a tape, and compares it with the reference.
 func (w *soakFixture) graph(c command) error {
 	random := rand.New(rand.NewPCG(uint64(c.a), uint64(c.b)))
 	g := newGraph(random, 1+int(c.c)%10)
@@ -414,7 +416,7 @@ func (w *soakFixture) train(c command) (err error) {
 	return w.unexpected(s.trained.check())
 }
 
-// fill takes the memory that is left, but for a few blocks.
+// fill takes the memory that is left, except a few blocks.
 func (w *soakFixture) fill(c command) error {
 	w.filled = true
 	for size := int64(1 << 20); size >= 512; size /= 2 {
@@ -448,7 +450,8 @@ func (w *soakFixture) drain() error {
 	return errors.Join(errs...)
 }
 
-// fault orders one. A failed launch or copy is the end of the device: what follows must fail cleanly.
+// fault sets a fault. After a failed launch or copy the device is unusable, and later calls must
+// fail cleanly.
 func (w *soakFixture) fault(c command) error {
 	f := []host.Fault{host.FaultAlloc, host.FaultPinned, host.FaultAlloc, host.FaultPinned, host.FaultCopy, host.FaultLaunch}[c.a%6]
 	if f == host.FaultCopy || f == host.FaultLaunch {
@@ -483,7 +486,7 @@ func (w *soakFixture) restart(c command) error {
 	return w.unexpected(w.openSide(i))
 }
 
-// text is the program as it is given to -soak.replay, and in words.
+// text returns the program as an argument of -soak.replay, and in words.
 func text(p []command) string {
 	var hex, words strings.Builder
 	for _, c := range p {

@@ -42,7 +42,7 @@ func newTrainee(ctx context.Context, rt *tensor.Runtime, kind int) (*trainee, er
 	return tr, err
 }
 
-// tensors is how many the trainee has, between steps.
+// tensors returns the number of the trainee's tensors between steps.
 func (tr *trainee) tensors() int {
 	n := 1
 	if tr.opt != nil {
@@ -51,8 +51,8 @@ func (tr *trainee) tensors() int {
 	return n
 }
 
-// step takes one, of the loss c·Σw², which also has a second tape read the parameter: that one is stale afterwards. An
-// error leaves the parameter as it was.
+// step takes a step of the loss c·Σw². A second tape also reads the parameter, and is stale
+// afterwards. An error leaves the parameter unchanged.
 func (tr *trainee) step(ctx context.Context, rt *tensor.Runtime, c float64) (err error) {
 	defer func() { err = errors.Join(err, tr.opt.ZeroGrad(ctx)) }()
 	stale, tape := autograd.NewTape(ctx, rt), autograd.NewTape(ctx, rt)

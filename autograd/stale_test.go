@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/fn"
 )
 
-// TestAStaleParameterIsAnError: its gradient would be that of the new value.
+// TestAStaleParameterIsAnError, because its gradient would be that of the new value.
 func TestAStaleParameterIsAnError(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	w, err := autograd.NewParameter(tapetest.Upload(b, []float64{3}))
@@ -49,8 +49,8 @@ func TestAStaleParameterIsAnError(t *testing.T) {
 	require.NoError(t, opt.Close())
 }
 
-// TestOnlyWhatAGradientNeedsCanBeStale: a sum does not need its operands, nor the first layer its weight.
-func TestOnlyWhatAGradientNeedsCanBeStale(t *testing.T) {
+// TestOnlyNeededValuesCanBeStale: a sum does not need its operands, nor the first layer its weight.
+func TestOnlyNeededValuesCanBeStale(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	value := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	w, err := autograd.NewParameter(value)
@@ -90,7 +90,8 @@ func TestOnlyWhatAGradientNeedsCanBeStale(t *testing.T) {
 	}
 }
 
-// TestEveryWriteInPlaceMakesStale: each of the operations that write, through a view too.
+// TestEveryWriteInPlaceMakesStale: each operation that writes in place makes a value stale, also
+// through a view.
 func TestEveryWriteInPlaceMakesStale(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	fresh := func() *tensor.Tensor { return tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2) }

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// What a backward step calls is refused elsewhere, and with other variables than the tape's.
+// Calls for backward steps are refused elsewhere, and with variables of another tape.
 func TestCallsOfBackwardSteps(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2})
@@ -59,8 +59,8 @@ func TestCallsOfBackwardSteps(t *testing.T) {
 	require.NoError(t, other.Close())
 }
 
-// A parameter that has a gradient is final once, after the last step that reads it, also if that gives
-// none. After an error it is not.
+// A parameter that has a gradient becomes final once, after the last step that reads it, even if
+// that step gives none. After an error it does not.
 func TestFinalWithoutAGradient(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := b.Parameter(2)
@@ -102,7 +102,7 @@ func TestFinalWithoutAGradient(t *testing.T) {
 	}
 }
 
-// A value waits once nothing but backward steps will read it, until these have.
+// A value waits from the time when only backward steps will read it, until they have run.
 func TestWaits(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2})

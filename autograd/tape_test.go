@@ -219,7 +219,7 @@ func TestZeroGradOfAFreedGradient(t *testing.T) {
 	assert.Equal(t, int64(3), b.Live(), "weight, bias, and the batch")
 }
 
-// A bias is trained beside weights that are not.
+// A bias is trained while the weights are constant.
 func TestLinearWithConstantWeights(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x, w := tapetest.Upload(b, []float64{1, 2, 3, 4, 5, 6}, 3, 2), tapetest.Upload(b, []float64{1, 0, 2, 1}, 2, 2)

@@ -12,15 +12,16 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestTiedEmbeddingAddsToTheGradient of the other layer that has its weights, in its own launch on
-// a GPU: the gradient is the sum of those that the two layers have with weights of their own, and
-// one of a step before is added to, too.
+// TestTiedEmbeddingAddsToTheGradient of the other layer with the same weights, in its own launch on
+// a GPU. The gradient is the sum of those of two layers with separate weights, added to one of an
+// earlier step.
 func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	launches := map[string]int{}
 	rt := b.Counting(launches)
 	_, onHost := b.Dev.(device.HostVisible)
-	for _, computes := range []tensor.Dtype{tensor.Float32, tensor.Float64, tensor.BFloat16} { // whose gradients are added up in float32
+	// The last one adds up gradients in float32.
+	for _, computes := range []tensor.Dtype{tensor.Float32, tensor.Float64, tensor.BFloat16} {
 		dtype := computes
 		if computes == tensor.BFloat16 {
 			dtype = tensor.Float32
@@ -73,8 +74,8 @@ func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
 	}
 }
 
-// TestTableLeavesSharedGradients as they are: one that another variable has, too, is copied before
-// a table's is added to it.
+// TestTableLeavesSharedGradients unchanged: a gradient that another variable shares is copied
+// before a table's is added to it.
 func TestTableLeavesSharedGradients(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	tape := autograd.NewTape(b.Ctx, b.RT)

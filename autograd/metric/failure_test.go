@@ -16,8 +16,7 @@ import (
 
 type failing = tapetest.Failing
 
-// adds is a trial of one addition to a metric that ignores a label, on a tape. What is seen are the
-// sums.
+// adds is a trial of one addition to a metric that ignores a label, on a tape. See shows the sums.
 func adds(m *failing, sums *tensor.Tensor, add func(t *autograd.Tape, logits *autograd.Variable, y autograd.Target), undo func() error) failtest.Trial {
 	x, err := tensor.FromSlice(m.Ctx, m.RT, []float64{1, 2, 3, 3, 2, 1}, 2, 3)
 	require.NoError(m.T, err)
@@ -85,11 +84,11 @@ var failureRows = []failtest.Row[*failing]{
 	}},
 }
 
-// lost is why a failure of Free is not undone.
+// lost is the reason why a failure of Free is not undone.
 var lost = map[string]string{"Free": "memory that the driver does not take back is the cache's until it is closed"}
 
-// TestEveryFailure: whichever driver call, allocation or check of a context fails, a metric has
-// added all or nothing, and adds afterwards.
+// TestEveryFailure: whichever driver call, allocation or check of a context fails, a metric adds
+// all or nothing, and adds afterwards.
 func TestEveryFailure(t *testing.T) {
 	t.Run("cached", func(t *testing.T) { tapetest.FailingSuite(t, failureRows) })
 	t.Run("uncached", func(t *testing.T) { tapetest.UncachedSuite(t, failureRows) })

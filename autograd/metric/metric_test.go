@@ -20,7 +20,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// seen is what three metrics have added up.
+// seen are the values of three metrics.
 type seen struct {
 	loss, accuracy float64
 	matrix         metric.Matrix
@@ -58,8 +58,8 @@ func (m metrics) reset(ctx context.Context) error {
 	return errors.Join(m.loss.Reset(ctx), m.accuracy.Reset(ctx), m.confusion.Reset(ctx))
 }
 
-// TestMetricsOfGraphs: a captured step adds at each replay, which a step that waits for the device
-// could not. A Reset begins anew.
+// TestMetricsOfGraphs: a captured step adds at each replay, so it does not wait for the device.
+// Reset sets the sums to 0.
 func TestMetricsOfGraphs(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(1), nn.ComputeDtype(tensor.BFloat16))
@@ -95,7 +95,7 @@ func TestMetricsOfGraphs(t *testing.T) {
 	require.NoError(t, errors.Join(graph.Close(), in.Close()))
 }
 
-// TestMetricsOfRanks: after an AllReduce of their Sums, ranks have what one rank has of all rows.
+// TestMetricsOfRanks: after an AllReduce of Sums, ranks have the values of one rank with all rows.
 func TestMetricsOfRanks(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var rows []float32
@@ -169,7 +169,7 @@ func TestMetricsOfNothing(t *testing.T) {
 	require.ErrorIs(t, err, tensor.ErrReleased)
 }
 
-// TestMetricsRefuse what can't be, by the tape's error, and add nothing then.
+// TestMetricsRefuse: an invalid call is the tape's error, and adds nothing.
 func TestMetricsRefuse(t *testing.T) {
 	b, other := tapetest.Open(t, 64<<20), tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestAttentionDropout: Attend, which has one product for queries, keys and values, and
-// AttendWeights, which has three, drop the same weights; of a tape that does not train they drop
+// AttendWeights, which has three, drop the same weights. On a tape that does not train they drop
 // none.
 func TestAttentionDropout(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)

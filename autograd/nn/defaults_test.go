@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// forward is what a layer makes of numbers.
+// forward returns a layer's result for these numbers.
 func forward(b *tapetest.Bench, l nn.Layer, training bool, data []float64, shape ...int) []float64 {
 	tape := autograd.NoGrad(b.Ctx, b.RT)
 	tape.SetTraining(training)
@@ -24,13 +24,14 @@ func forward(b *tapetest.Bench, l nn.Layer, training bool, data []float64, shape
 	return values
 }
 
-// epsOf is what a normalisation adds to a variance, or a mean square, of a².
+// epsOf returns the number that a normalisation adds to a variance, or a mean square, of a².
 func epsOf(b *tapetest.Bench, l nn.Layer, a float64, data []float64, shape ...int) float64 {
 	y := forward(b, l, true, data, shape...)[0]
 	return a*a/(y*y) - a*a
 }
 
-// TestDefaultsOfLayersArePyTorchs: what a program leaves out is what PyTorch 2.11 documents as the default.
+// TestDefaultsOfLayersArePyTorchs: options that a program leaves out have the defaults that PyTorch
+// 2.11 documents.
 func TestDefaultsOfLayersArePyTorchs(t *testing.T) {
 	tapetest.RequireDefaults(t, "KVCacheConfig Sequential ReLU Identity Sigmoid Tanh SiLU LogSigmoid AdaptiveAvgPool2d ReflectionPad1d ReflectionPad2d ReplicationPad1d ReplicationPad2d Func", []tapetest.Default{
 		{Names: "Linear", Python: "bias=True", Got: func(_ *tapetest.Bench, in *nn.Initializer) string {
@@ -39,7 +40,8 @@ func TestDefaultsOfLayersArePyTorchs(t *testing.T) {
 		{Names: "Convolution", Python: "stride=1, padding=0, dilation=1, groups=1, bias=True", Got: func(b *tapetest.Bench, in *nn.Initializer) string {
 			l := in.Conv2d(2, 2, 3)
 			l.Config.Groups = 0
-			require.Len(b.T, forward(b, l, true, make([]float64, 2*7*7), 1, 2, 7, 7), 2*5*5) // of another stride, padding or dilation it is of another size
+			// Another stride, padding or dilation gives another size.
+			require.Len(b.T, forward(b, l, true, make([]float64, 2*7*7), 1, 2, 7, 7), 2*5*5)
 			return tapetest.Signature("stride", 1, "padding", 0, "dilation", 1, "groups", 2/l.Weight.Value().Shape()[1], "bias", l.Bias != nil)
 		}},
 		{Names: "Convolution", Python: "stride=1, padding=0, output_padding=0, dilation=1, groups=1, bias=True", Got: func(b *tapetest.Bench, in *nn.Initializer) string {
@@ -65,7 +67,8 @@ func TestDefaultsOfLayersArePyTorchs(t *testing.T) {
 			l := in.InstanceNorm(1)
 			return tapetest.Signature("eps", epsOf(b, l, 1e-3, []float64{1e-3, -1e-3}, 1, 1, 2), "affine", l.Weight != nil, "track_running_stats", len(nn.BuffersOf(l)) > 0)
 		}},
-		{Names: "RMSNorm", Python: "eps=2.220446e-16, elementwise_affine=True", Got: func(b *tapetest.Bench, in *nn.Initializer) string { // None: torch.finfo(x.dtype).eps
+		// None means torch.finfo(x.dtype).eps.
+		{Names: "RMSNorm", Python: "eps=2.220446e-16, elementwise_affine=True", Got: func(b *tapetest.Bench, in *nn.Initializer) string {
 			l := in.RMSNorm(2)
 			return tapetest.Signature("eps", epsOf(b, l, 1e-8, []float64{1e-8, 1e-8}, 1, 2), "elementwise_affine", l.Weight != nil)
 		}},
@@ -110,22 +113,27 @@ func TestDefaultsOfLayersArePyTorchs(t *testing.T) {
 			exact := 0.5 * (1 + math.Erf(1/math.Sqrt2))
 			return tapetest.Signature("approximate", map[bool]string{true: "none"}[math.Abs(forward(b, nn.GELU{}, true, []float64{1})[0]-exact) < 1e-12])
 		}},
-		{Names: "Softmax", Python: "dim=-1", Got: func(b *tapetest.Bench, _ *nn.Initializer) string { // PyTorch has none for this: it warns, and takes the first or the second dimension
+		// PyTorch has no default for this rank: it warns, and takes the first or the second
+		// dimension.
+		{Names: "Softmax", Python: "dim=-1", Got: func(b *tapetest.Bench, _ *nn.Initializer) string {
 			return tapetest.Signature("dim", map[float64]int{0.5: -1}[forward(b, nn.Softmax{}, true, []float64{1, 1}, 1, 2)[0]])
 		}},
 		{Names: "LogSoftmax", Python: "dim=-1", Got: func(b *tapetest.Bench, _ *nn.Initializer) string {
 			return tapetest.Signature("dim", map[float64]int{-math.Ln2: -1}[forward(b, nn.LogSoftmax{}, true, []float64{1, 1}, 1, 2)[0]])
 		}},
-		{Names: "Dropout", Python: "p=0", Got: func(b *tapetest.Bench, _ *nn.Initializer) string { // PyTorch's is 0.5; the field's comment says so
+		// PyTorch's default is 0.5; the field's comment says so.
+		{Names: "Dropout", Python: "p=0", Got: func(b *tapetest.Bench, _ *nn.Initializer) string {
 			return tapetest.Signature("p", float64(len(forward(b, nn.Dropout{}, true, []float64{1, 1, 1, 1}))-4))
 		}},
-		{Names: "Dropout2d", Python: "p=0", Got: func(b *tapetest.Bench, _ *nn.Initializer) string { // PyTorch's is 0.5; the field's comment says so
+		// PyTorch's default is 0.5; the field's comment says so.
+		{Names: "Dropout2d", Python: "p=0", Got: func(b *tapetest.Bench, _ *nn.Initializer) string {
 			return tapetest.Signature("p", float64(len(forward(b, nn.Dropout2d{}, true, []float64{1, 1, 1, 1}, 1, 4))-4))
 		}},
 		{Names: "PReLU", Python: "init=0.25", Got: func(b *tapetest.Bench, in *nn.Initializer) string {
 			return tapetest.Signature("init", -forward(b, in.PReLU(1), true, []float64{-1})[0])
 		}},
-		{Names: "Upsample", Python: "mode=nearest", Got: func(b *tapetest.Bench, _ *nn.Initializer) string { // align_corners=False is TestReference's
+		// TestReference tests align_corners=False.
+		{Names: "Upsample", Python: "mode=nearest", Got: func(b *tapetest.Bench, _ *nn.Initializer) string {
 			y := forward(b, nn.Upsample{Size: []int{3}}, true, []float64{1, 2}, 1, 1, 2)
 			return tapetest.Signature("mode", map[bool]string{true: "nearest"}[slices.Equal(y, []float64{1, 1, 2})])
 		}},
@@ -147,14 +155,15 @@ func TestDefaultsOfLayersArePyTorchs(t *testing.T) {
 		{Names: "Kaiming", Python: "a=0, mode=fan_in, nonlinearity=leaky_relu", Got: func(b *tapetest.Bench, in *nn.Initializer) string {
 			want, err := nn.Gain("leaky_relu", 0)
 			require.NoError(b.T, err)
-			data := tapetest.Read[float64](b, in.Draw(nn.InitKaimingUniform(nn.Kaiming{}), 1000, 3).Value()) // within gain*sqrt(3/fan_in)
+			// The numbers are within gain*sqrt(3/fan_in).
+			data := tapetest.Read[float64](b, in.Draw(nn.InitKaimingUniform(nn.Kaiming{}), 1000, 3).Value())
 			require.InDelta(b.T, want, slices.Max(data), 0.01)
 			return tapetest.Signature("a", nn.Kaiming{}.A, "mode", map[bool]string{false: "fan_in"}[nn.Kaiming{}.FanOut], "nonlinearity", "leaky_relu")
 		}},
 	})
 }
 
-// TestZeroOfALayerIsNotTheDefault: where the default is another number 0 can be given.
+// TestZeroOfALayerIsNotTheDefault: 0 can be set if the default is another number.
 func TestZeroOfALayerIsNotTheDefault(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Dtype(tensor.Float64))

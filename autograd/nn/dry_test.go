@@ -13,7 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestDryDrawsNothing: a device that keeps no values gets none, and the parameters all the same.
+// TestDryDrawsNothing: on a device that keeps no values, parameters are made but no values are
+// drawn.
 func TestDryDrawsNothing(t *testing.T) {
 	if bits.UintSize < 64 {
 		t.Skip("dry devices need addresses of 64 bits")

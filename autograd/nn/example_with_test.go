@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// A chain of layers, of which one takes a mask and one is a function.
+// A chain of layers. One takes a mask, and one is a function.
 func ExampleWith() {
 	env, err := tensor.Open("host")
 	in := nn.Init(context.Background(), env, nn.Seed(1))

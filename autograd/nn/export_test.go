@@ -1,6 +1,6 @@
 package nn
 
-// What tests use of the package that programs can't, by the file that it is of.
+// Unexported parts of the package for tests, by their files.
 
 // module.go, walk.go
 

@@ -14,11 +14,11 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// launched is why an operation of a copy may have done a part.
+// launched is the reason why an operation of a copy may take a partial effect.
 var launched = map[failtest.Kind]string{failtest.Failed: "a device that refuses a launch after the first has done the ones before"}
 
 // copies is a trial of an operation of a model's copy, which differs from the model. After a
-// failure each tensor and its copy are as before, or as after a success.
+// failure each tensor and its copy are either unchanged or as after a success.
 func copies(do func(s *nn.StateCopy, ctx context.Context) error) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
 		trial := func() failtest.Trial {
@@ -83,8 +83,8 @@ var copyRows = []failtest.Row[*failing]{
 	}},
 }
 
-// TestEveryCopyFails: whichever driver call, allocation or check of a context fails, a copy of a
-// model has done all or nothing, unless a launch was refused.
+// TestEveryCopyFails: whichever driver call, allocation or check of a context fails, a call of a
+// model's copy takes full effect or none, unless a launch was refused.
 func TestEveryCopyFails(t *testing.T) {
 	t.Run("cached", func(t *testing.T) { tapetest.FailingSuite(t, copyRows) })
 	t.Run("uncached", func(t *testing.T) { tapetest.UncachedSuite(t, copyRows) })

@@ -20,13 +20,13 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// ofParameter is a trial of what makes a parameter.
+// ofParameter is a trial of a function that makes a parameter.
 func ofParameter(make func(in maker) *autograd.Parameter) func(testing.TB, *failing) failtest.Trial {
 	return makes(make, func(m *failing, p *autograd.Parameter) any { return m.Numbers(p.Value()) })
 }
 
-// batchNormed is a trial of a batch norm. After a failure each of its running statistics is as
-// before, or as after a success, and all else as before.
+// batchNormed is a trial of a batch norm. After a failure each of its running statistics is either
+// unchanged or as after a success, and all else is unchanged.
 func batchNormed(t testing.TB, m *failing) failtest.Trial {
 	trial := func() failtest.Trial {
 		return applies(func(in maker) *nn.BatchNorm { return in.BatchNorm(2) },
@@ -58,7 +58,7 @@ var (
 	}
 )
 
-// modelRows are what models and initialisers do besides.
+// modelRows are the other calls of models and initialisers.
 var modelRows = []failtest.Row[*failing]{
 	{Of: "Initializer.Uniform", Make: ofParameter(func(in maker) *autograd.Parameter { return in.Uniform(-1, 1, 2, 3) })},
 	{Of: "Initializer.Normal", Make: ofParameter(func(in maker) *autograd.Parameter { return in.Normal(0, 1, 2, 3) })},
@@ -240,7 +240,7 @@ func loadsTied(t testing.TB, m *failing) failtest.Trial {
 	}
 }
 
-// captureRows are what captures and replays do. They need a cache.
+// captureRows are captures and replays. They need a cache.
 var captureRows = []failtest.Row[*failing]{
 	{Of: "Initializer.Steps in a capture", Make: captured(false)},
 	{Of: "Initializer.Steps replayed", Partly: map[failtest.Kind]string{
@@ -249,7 +249,7 @@ var captureRows = []failtest.Row[*failing]{
 }
 
 // captured is a trial of the capture of a training's step or of its replay. See shows the
-// parameters and the state of the random numbers, after a replay of what was captured in the trial.
+// parameters and the state of the random numbers, after a replay of the trial's capture.
 func captured(replay bool) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
 		in, ps := newInit(m.Ctx, m), m.Operands(tensor.Float64, []int{2, 3})
@@ -294,10 +294,10 @@ func captured(replay bool) func(testing.TB, *failing) failtest.Trial {
 	}
 }
 
-// read is why a part of a model may be loaded.
+// read is the reason why a part of a model may be loaded.
 var read = map[failtest.Kind]string{failtest.Failed: "an error of reading may leave a part loaded", failtest.OutOfMemory: "as failed", failtest.Ended: "as failed"}
 
-// loads is a trial of a model that is loaded from a file of others numbers. After a failure each
+// loads is a trial of a model that is loaded from a file of other numbers. After a failure each
 // parameter has the numbers from before or those of the file.
 func loads(load func(ctx context.Context, model nn.Layer, path string) error) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
@@ -324,7 +324,7 @@ func loads(load func(ctx context.Context, model nn.Layer, path string) error) fu
 
 type releaser interface{ Release() error }
 
-// releasable is a trial of what is made and released.
+// releasable is a trial of an object that is made and released.
 func releasable(make func(ctx context.Context, m *failing) (releaser, error)) func(testing.TB, *failing) failtest.Trial {
 	return func(_ testing.TB, m *failing) failtest.Trial {
 		var made releaser

@@ -22,7 +22,7 @@ type (
 	maker    = *nn.Initializer
 )
 
-// layerRows are layers with what makes them, and a shape that they take.
+// layerRows are the functions that make layers, and a shape that the layers take.
 var layerRows = []struct {
 	Of    string
 	make  func(in maker) nn.Layer
@@ -75,7 +75,7 @@ var layerRows = []struct {
 	{Of: "Tanh.Forward", make: plain(nn.Tanh{}), shape: []int{2, 3}},
 }
 
-// plain is a layer that nothing is made for.
+// plain returns a function for a layer without parameters.
 func plain(l nn.Forwarder) func(maker) nn.Layer {
 	return func(maker) nn.Layer { return nn.LayerOf(l) }
 }
@@ -85,7 +85,8 @@ func newInit(ctx context.Context, m *failing) maker {
 	return nn.Init(ctx, m.RT, nn.Seed(1), nn.Dtype(tensor.Float64))
 }
 
-// applies is a trial of a function of a layer of in's and of a parameter of this shape, forward and backward.
+// applies is a trial of a function of a layer and of a parameter of this shape, forward and
+// backward.
 func applies[L nn.Layer](make func(in maker) L, do func(t onTape, l L, x variable) variable, shape ...int) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
 		in := newInit(m.Ctx, m)
@@ -104,8 +105,8 @@ func applies[L nn.Layer](make func(in maker) L, do func(t onTape, l L, x variabl
 	}
 }
 
-// makes is a trial of what an initialiser makes. After an error nothing of it is left. See shows the
-// numbers that see returns, those that are drawn next, and what is live.
+// makes is a trial of an object that an initialiser makes. After an error nothing of it is left.
+// See shows the numbers that see returns, those that are drawn next, and the live tensors.
 func makes[T any](make func(in maker) T, see func(m *failing, made T) any) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
 		var in maker
@@ -141,8 +142,8 @@ func seeLayer(m *failing, l nn.Layer) any {
 	return all
 }
 
-// TestLayersFail: whichever driver call, allocation or check of a context fails, a layer has done all
-// or nothing, what makes it leaves nothing half made, and both succeed afterwards.
+// TestLayersFail: whichever driver call, allocation or check of a context fails, a layer and the
+// function that makes it take full effect or none, and succeed afterwards.
 func TestLayersFail(t *testing.T) {
 	var rows []failtest.Row[*failing]
 	forward := func(t onTape, l nn.Layer, x variable) variable { return l.Forward(t, x) }

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// firstLayers are layers as the file of first values names them, in PyTorch's words.
+// firstLayers are the layers of the file of initial values, under PyTorch's names.
 var firstLayers = map[string]func(in *nn.Initializer) any{
 	"Linear(64, 96)":                      func(in *nn.Initializer) any { return in.Linear(64, 96) },
 	"Linear(3, 5)":                        func(in *nn.Initializer) any { return in.Linear(3, 5) },
@@ -41,14 +41,14 @@ var firstLayers = map[string]func(in *nn.Initializer) any{
 	},
 }
 
-// distribution is what the file records of the values of one tensor, of 16 seeds together.
+// distribution describes the values of one tensor in the file, of 16 seeds together.
 type distribution struct {
 	Shape                         []int
 	Mean, Std, Min, Max, Kurtosis float64
 	Zeros                         int
 }
 
-// distributionOf is the distribution of values.
+// distributionOf returns the distribution of values.
 func distributionOf(shape []int, values []float64) distribution {
 	d := distribution{Shape: shape, Min: values[0], Max: values[0]}
 	n := float64(len(values))
@@ -71,9 +71,9 @@ func distributionOf(shape []int, values []float64) distribution {
 	return d
 }
 
-// TestFirstValuesArePyTorchs: every layer's first parameters and buffers have the names and shapes that
-// PyTorch's have, and their distributions: constants to the bit, others by mean, deviation, shape and
-// bounds, within six standard errors of the difference.
+// TestFirstValuesArePyTorchs: every layer's initial parameters and buffers have PyTorch's names,
+// shapes and distributions. Constants are bit-identical. For others mean, deviation, shape and
+// bounds are within six standard errors of the difference.
 func TestFirstValuesArePyTorchs(t *testing.T) {
 	text, err := os.ReadFile("testdata/first_values.json")
 	require.NoError(t, err)

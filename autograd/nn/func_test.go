@@ -25,8 +25,8 @@ func (c *conditioned) forward(t *autograd.Tape, x, condition *autograd.Variable)
 	return t.Add(t.Mul(y, t.Param(c.Scale)), condition)
 }
 
-// TestWith: a layer with a mask and a model with a second argument have the names, buffers and
-// gradients in a chain that they have when they are called apart.
+// TestWith: a layer with a mask and a model with a second argument have the same names, buffers and
+// gradients in a chain as on their own.
 func TestWith(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(1), nn.Dtype(tensor.Float64))
@@ -92,7 +92,7 @@ func TestWith(t *testing.T) {
 	require.Equal(t, want, run("3 (conditioned)", again.Forward), "under checkpoints")
 }
 
-// TestFuncFrees what a function has made in between and no gradient needs.
+// TestFuncFrees intermediate values of a function that no gradient needs.
 func TestFuncFrees(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for name, layer := range map[string]func(f nn.Func) nn.Layer{

@@ -91,7 +91,7 @@ func TestInitialMatrices(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestReset overwrites a parameter where it is, in its own dtype.
+// TestReset overwrites a parameter in place, in its own dtype.
 func TestReset(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
@@ -113,7 +113,7 @@ func TestReset(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestInitialsRefuse what has no meaning; the error sticks.
+// TestInitialsRefuse invalid arguments, and the error sticks.
 func TestInitialsRefuse(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for name, initial := range map[string]nn.Initial{

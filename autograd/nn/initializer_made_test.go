@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestStepsReleaseTheirTensors, and leave parameters and what was made before and after.
+// TestStepsReleaseTheirTensors, but not parameters, nor tensors that were made before and after.
 func TestStepsReleaseTheirTensors(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
@@ -56,8 +56,8 @@ func TestStepsReleaseTheirTensors(t *testing.T) {
 	assert.Zero(t, b.Live())
 }
 
-// TestErrorInAStep: what was made since Err is released by the error, and the end of the step finds
-// nothing that it could release again.
+// TestErrorInAStep: the error releases everything made since Err, and the end of the step does not
+// release it again.
 func TestErrorInAStep(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT)
@@ -75,7 +75,7 @@ func TestErrorInAStep(t *testing.T) {
 }
 
 // TestReleasedTensorsAreForgotten: a loop that releases its tensors keeps none of them, and an
-// error leaves those that Err has accepted alone.
+// error does not release those that Err has accepted.
 func TestReleasedTensorsAreForgotten(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT)
@@ -101,8 +101,8 @@ func TestReleasedTensorsAreForgotten(t *testing.T) {
 	assert.Zero(t, b.Live())
 }
 
-// TestFirstCause: what reads a tensor or a layer that was not made names the initialiser's first
-// error.
+// TestFirstCause: an operation that reads a tensor or a layer that was not made returns the
+// initialiser's first error.
 func TestFirstCause(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT)

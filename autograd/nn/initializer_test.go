@@ -18,7 +18,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// TestInitRefuses: what it was given, and what its calls are, with the layer's figures.
+// TestInitRefuses invalid arguments of Init and of its calls. The errors name the layer's numbers.
 func TestInitRefuses(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for name, c := range map[string]struct {
@@ -62,8 +62,8 @@ func TestInitRefuses(t *testing.T) {
 	require.NotNil(t, in.Context())
 }
 
-// TestInitialisersMakeWhatTheirNamesSay, from a seed, in both dtypes.
-func TestInitialisersMakeWhatTheirNamesSay(t *testing.T) {
+// TestInitialisersByName, from a seed, in both dtypes.
+func TestInitialisersByName(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
 		values := func(in *nn.Initializer, p *autograd.Parameter) []float64 {
@@ -119,7 +119,7 @@ func moments(t *testing.T, values []float64, low, high, mean, std float64) {
 	assert.InDelta(t, std, math.Sqrt(squares/n-sum/n*sum/n), 0.05*std)
 }
 
-// TestAfterAnErrorNothingIsMade, and everything that would have been can be used: it does nothing.
+// TestAfterAnErrorNothingIsMade: the results can be used, and do nothing.
 func TestAfterAnErrorNothingIsMade(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT)
@@ -170,8 +170,8 @@ func TestAfterAnErrorNothingIsMade(t *testing.T) {
 	require.Equal(t, failed, in.Close())
 }
 
-// TestWhatErrHasAcceptedStays when something fails later; Close releases it.
-func TestWhatErrHasAcceptedStays(t *testing.T) {
+// TestAcceptedTensorsStay after a later error; Close releases them.
+func TestAcceptedTensorsStay(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT)
 	model := nn.Sequential{in.Linear(2, 2)}
@@ -212,7 +212,7 @@ func TestWhatErrHasAcceptedStays(t *testing.T) {
 	}
 }
 
-// TestInitWithoutMemory leaves nothing behind, whichever allocation fails.
+// TestInitWithoutMemory leaks nothing, whichever allocation fails.
 func TestInitWithoutMemory(t *testing.T) {
 	b := tapetest.Open(t, 2<<20)
 	for free := range 5 {
@@ -231,7 +231,7 @@ func TestInitWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestInitWithoutPinnedMemory: the weights have memory, and no way there.
+// TestInitWithoutPinnedMemory: the weights have memory, but can't be copied there.
 func TestInitWithoutPinnedMemory(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	require.NoError(t, b.RT.Pool().Close())
@@ -242,8 +242,8 @@ func TestInitWithoutPinnedMemory(t *testing.T) {
 	assert.Zero(t, b.Live())
 }
 
-// TestWhatInitMakesBelongsToNoLifetime, wherever it is made.
-func TestWhatInitMakesBelongsToNoLifetime(t *testing.T) {
+// TestInitBelongsToNoLifetime, also inside of one.
+func TestInitBelongsToNoLifetime(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	ctx, life := tensor.WithLifetime(b.Ctx)
 	in := nn.Init(ctx, b.RT)
@@ -257,8 +257,8 @@ func TestWhatInitMakesBelongsToNoLifetime(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// scaleShift is a layer that could stand in any program: it is made of parameters, has errors of
-// its own, and frees what is between.
+// scaleShift is a layer as programs write them: it is made of parameters, has errors of its own,
+// and frees its intermediate values.
 type scaleShift struct{ scale, shift *autograd.Parameter }
 
 func newScaleShift(in *nn.Initializer, n int) scaleShift {
@@ -300,7 +300,7 @@ func TestLayersOfTheProgram(t *testing.T) {
 	assert.Zero(t, b.Live())
 }
 
-// TestSteps train, are closed whatever happens, and end with the first error.
+// TestSteps: steps train, their tapes are always closed, and the loop ends with the first error.
 func TestSteps(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	ctx, cancel := context.WithCancel(b.Ctx)
@@ -375,7 +375,7 @@ func TestSteps(t *testing.T) {
 	require.EqualError(t, in.Err(), "autograd: Exp: invalid argument: operand 1 is nil")
 }
 
-// TestMinimize is Backward, Step and ZeroGrad, and tells what fails.
+// TestMinimize calls Backward, Step and ZeroGrad, and returns their errors.
 func TestMinimize(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Dtype(tensor.Float64))
@@ -414,7 +414,7 @@ type broken struct{ optim.Optimizer }
 
 func (broken) Step(context.Context) error { return errBroken }
 
-// TestItem reads numbers of every dtype that a tape has, and NaN where there is none.
+// TestItem reads numbers of every dtype of a tape, and NaN if there is none.
 func TestItem(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	tape := autograd.NewTape(b.Ctx, b.RT)
@@ -440,7 +440,7 @@ func TestItem(t *testing.T) {
 	assert.Zero(t, b.Live())
 }
 
-// TestUploadsAreTheTapes: they are freed after their last use, and by Close.
+// TestUploadsAreTheTapes: the tape frees them after their last use, and in Close.
 func TestUploadsAreTheTapes(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := b.Parameter(2)

@@ -34,9 +34,9 @@ func requireClose(t *testing.T, want, got []float32, what string, args ...any) {
 	}
 }
 
-// TestKVCacheOfAModel computes the tokens of random texts in random pieces, and compares with all
-// of them at once: of several layers and rows, batch first or not, with padding or not, again after
-// Reset.
+// TestKVCacheOfAModel computes the tokens of random texts in random pieces, and compares them with
+// all of them at once, for several layers and rows, batch first or not, with padding or not, again
+// after Reset.
 func TestKVCacheOfAModel(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	for trial := range tapetest.Rounds(40, 12) {
@@ -141,7 +141,7 @@ func TestKVCacheOfAModel(t *testing.T) {
 	require.Zero(t, b.Bytes())
 }
 
-// TestKVCacheOfGroupedHeads is that of queries of more heads than keys, in both dtypes.
+// TestKVCacheOfGroupedHeads: queries have more heads than keys, in both dtypes.
 func TestKVCacheOfGroupedHeads(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(3, 32))
@@ -167,7 +167,7 @@ func TestKVCacheOfGroupedHeads(t *testing.T) {
 	}
 }
 
-// TestKVCacheRefuses has the numbers in its errors, and leaves the tokens as they were.
+// TestKVCacheRefuses: errors name the numbers, and the tokens stay unchanged.
 func TestKVCacheRefuses(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	cache, err := nn.NewKVCache(b.Ctx, b.RT, nn.KVCacheConfig{Layers: 2, Batch: 1, Heads: 2, Length: 4, HeadSize: 64})

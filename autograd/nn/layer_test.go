@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// identity is a layer that returns its argument, and probe one that looks at it.
+// identity is a layer that returns its argument, and probe one that calls a function with it.
 type (
 	identity struct{}
 	probe    struct{ before func(x *autograd.Variable) }
@@ -29,7 +29,7 @@ func (p probe) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variabl
 
 func (probe) Parameters() autograd.Parameters { return nil }
 
-// TestIdentityLayer: what a layer passes on is still the next one's.
+// TestIdentityLayer: a value that a layer returns unchanged still belongs to the next layer.
 func TestIdentityLayer(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
@@ -44,8 +44,9 @@ func TestIdentityLayer(t *testing.T) {
 	}
 }
 
-// TestSequentialReleasesWhatIsBetween its layers, as soon as the next one has it.
-func TestSequentialReleasesWhatIsBetween(t *testing.T) {
+// TestSequentialReleasesIntermediates: a value between two layers is released after the second one
+// has read it.
+func TestSequentialReleasesIntermediates(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
 	for _, record := range []bool{true, false} {

@@ -16,15 +16,16 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// paddedRun is a layer's run of padded rows, steps first, with the gradients of what it reads.
+// paddedRun is a layer's run of padded rows, steps first, with the gradients of its inputs.
 type paddedRun struct {
 	b            *tapetest.Bench
 	layer        *nn.Recurrent
 	steps, batch int
 }
 
-// run gives, of each row, its y up to the end, hn, cn, and the gradients of x up to the end, h0 and
-// c0, and besides the gradients of the weights. weigh are the loss's factors of a row's results.
+// run returns for each row its y up to the end, hn, cn, and the gradients of x up to the end, h0
+// and c0, and also the gradients of the weights. weigh returns the loss's factors of a row's
+// results.
 func (r *paddedRun) run(x, h0, c0 []float64, lengths []int, weigh func(row, result, n int) []float64) (all [][]float64) {
 	b, t := r.b, r.b.T
 	tape := autograd.NewTape(b.Ctx, b.RT)
@@ -100,7 +101,7 @@ func (r *paddedRun) run(x, h0, c0 []float64, lengths []int, weigh func(row, resu
 	return all
 }
 
-// TestPaddedRowsAreAlone computes padded rows of random layers, whose padding is NaN, as each row
+// TestPaddedRowsAreAlone compares padded rows of random layers, with NaN as padding, with each row
 // alone: all results, and all gradients, those of the weights added up.
 func TestPaddedRowsAreAlone(t *testing.T) {
 	b := tapetest.Open(t, 128<<20)

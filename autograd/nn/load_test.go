@@ -218,8 +218,8 @@ func TestLoadWeightsConverts(t *testing.T) {
 	}
 }
 
-// TestLoadWeightsPartially: the error of a strict load lists a few names, with numbers, and nothing
-// changes; Partial loads the rest. The report has all names.
+// TestLoadWeightsPartially: the error of a strict load lists a few names, with counts, and nothing
+// changes. Partial loads the tensors that match. The report has all names.
 func TestLoadWeightsPartially(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := newPair(b)
@@ -275,7 +275,7 @@ of another shape or dtype: 1
 	require.ErrorIs(t, err, safetensors.ErrState, "nothing is loaded")
 }
 
-// TestLoadWeightsTied: of a parameter with two names one is enough, and two must be equal.
+// TestLoadWeightsTied: one of a parameter's two names is enough, and two must have equal numbers.
 // They are loaded once.
 func TestLoadWeightsTied(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)

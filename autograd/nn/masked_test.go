@@ -15,9 +15,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestMaskedGradients: the gradient of a LinearReLU's result comes masked from a layer that reads
-// it, and is masked again only if something else reads it too; gradients are those of the same
-// network out of single operations.
+// TestMaskedGradients: a layer that reads a LinearReLU's result gives its gradient masked. It is
+// masked again only if another operation reads the result too. Gradients equal those of the same
+// network of single operations.
 func TestMaskedGradients(t *testing.T) {
 	ctx := context.Background()
 	b := tapetest.Open(t, 64<<20)
@@ -92,9 +92,9 @@ func TestMaskedGradients(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestMaskedGradientsOfWhatIsOverwritten: nobody has saved the result of a checkpoint that only a
-// frozen layer reads, so a program that keeps it may write it.
-func TestMaskedGradientsOfWhatIsOverwritten(t *testing.T) {
+// TestMaskedGradientsOfOverwrites: a program may keep and overwrite the result of a checkpoint that
+// only a frozen layer reads, because no operation has saved it.
+func TestMaskedGradientsOfOverwrites(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(3))
 	l := in.Linear(4, 4)

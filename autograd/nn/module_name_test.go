@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestNamesThatChange: a layer is one module, whatever part of the model was told its names first.
+// TestNamesThatChange: a layer is one module, whichever part of the model was named first.
 func TestNamesThatChange(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(memcache.WithModule(b.Ctx, "net"), b.RT, nn.Seed(1))
@@ -58,7 +58,7 @@ func TestNamesThatChange(t *testing.T) {
 	require.NoError(t, nn.NameBuffer(lone, "part.count", "Part"), "what was released has no name")
 }
 
-// TestForgottenBuffers: what is remembered of a buffer goes with it.
+// TestForgottenBuffers: the record of a buffer's module is deleted with the buffer.
 func TestForgottenBuffers(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	remembered := func() (n int) {
@@ -82,8 +82,8 @@ func TestForgottenBuffers(t *testing.T) {
 	}
 }
 
-// TestModulesOfTiedWeights, of layers that the program calls outside of any module, and that have
-// another one's weights.
+// TestModulesOfTiedWeights tests layers with another layer's weights, which the program calls
+// outside of any module.
 func TestModulesOfTiedWeights(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
@@ -114,7 +114,8 @@ func TestModulesOfTiedWeights(t *testing.T) {
 	require.NoError(t, tape.Close())
 }
 
-// TestModuleOfAWholeModel: what a model allocates itself has its type, and its layers their paths.
+// TestModuleOfAWholeModel: a model's own allocations have its type as module, and its layers have
+// their paths.
 func TestModuleOfAWholeModel(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(1))

@@ -17,7 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// seenModules are the modules of activations and gradients, as the cache's observer hears of them.
+// seenModules are the modules of activations and gradients that the cache's observer has seen.
 type seenModules map[string]bool
 
 func (s seenModules) Start(ctx context.Context, op memcache.Op) (context.Context, memcache.Operation) {
@@ -27,7 +27,7 @@ func (s seenModules) Start(ctx context.Context, op memcache.Op) (context.Context
 	return ctx, nil
 }
 
-// tree makes random models, and remembers where it has put each layer.
+// tree makes random models, and records the path of each layer.
 type tree struct {
 	t     *testing.T
 	in    *nn.Initializer
@@ -48,10 +48,10 @@ func (g *tree) module(path, layer string) string {
 	return m
 }
 
-// put is a layer at a path, and the module that its result belongs to; "": one of its parts'. around
-// is the module around the layer, which is that of a chain or not. An activation is a value without a
-// name of its own, so that it is a module in chains alone. A shared layer has the name of its first
-// place where that is in the layer around, else it belongs to the layer around.
+// put returns a layer at a path, and the module of its result; "" is that of one of its parts.
+// around is the enclosing module, and chain reports whether it is a chain. An activation has no
+// name of its own, so that it is a module only in chains. A shared layer has its first path if that
+// is inside of the enclosing layer; otherwise it belongs to the enclosing layer.
 func (g *tree) put(path, around string, chain bool, depth int) (nn.Layer, string) {
 	kind := g.r.IntN(10)
 	if depth == 0 {
@@ -177,7 +177,7 @@ func (b *branches) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Var
 }
 
 // TestModulesOfTrees compares the module of each result, gradient and request of memory with the
-// place that the model's maker put the layer at.
+// layer's path in the tree.
 func TestModulesOfTrees(t *testing.T) {
 	for seed := range uint64(60) {
 		seen := seenModules{}

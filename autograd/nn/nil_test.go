@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestLayersOfNil refuse in Forward, on the tape.
+// TestLayersOfNil: Forward of a nil layer is an error of the tape.
 func TestLayersOfNil(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	off, err := tensor.NewOffloader(b.RT, tensor.OffloadConfig{})
@@ -32,7 +32,7 @@ func TestLayersOfNil(t *testing.T) {
 	require.NoError(t, off.Close())
 }
 
-// TestLayersWithoutWeights are errors of the operation that reads them.
+// TestLayersWithoutWeights: a missing weight is an error of the operation that reads it.
 func TestLayersWithoutWeights(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for name, c := range map[string]struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestLayersOfPictures are made with PyTorch's names, shapes and first values, and compute.
+// TestLayersOfPictures: layers have PyTorch's names, shapes and initial values, and compute.
 func TestLayersOfPictures(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(1), nn.Dtype(tensor.Float64))
@@ -67,7 +67,7 @@ func TestLayersOfPictures(t *testing.T) {
 	assert.Equal(t, []int64{2}, tapetest.Read[int64](b, norm.Batches), "a tape that does not train counts no batches")
 }
 
-// TestLayersRefuse says which option a layer does not take, and which numbers.
+// TestLayersRefuse: errors name the option or the numbers that a layer does not take.
 func TestLayersRefuse(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for want, make := range map[string]func(in *nn.Initializer){
@@ -99,7 +99,7 @@ func TestLayersRefuse(t *testing.T) {
 }
 
 // TestRunningStatistics follow PyTorch's rule: with a momentum of NaN they are the mean of all
-// batches; none are kept without them, and a tape in use normalises by them.
+// batches. A layer may have none, and a tape that does not train normalises by them.
 func TestRunningStatistics(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(1), nn.Dtype(tensor.Float64))

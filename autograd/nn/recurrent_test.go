@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// recurrentCase is a recurrent layer of random size, with its weights, and first states if there are some.
+// recurrentCase is a recurrent layer of random size, with its weights and optional initial states.
 type recurrentCase struct {
 	b                          *tapetest.Bench
 	layer                      nn.Recurrent
@@ -75,7 +75,7 @@ func (c *recurrentCase) shape(n int) []int {
 	return []int{c.steps, c.batch, n}
 }
 
-// run gives results and gradients of f.
+// run returns results and gradients of f.
 func (c *recurrentCase) run(f func(t *autograd.Tape, x, h0, c0 *autograd.Variable) (y, hn, cn *autograd.Variable)) (all [][]float64) {
 	t := c.b.T
 	tape := autograd.NewTape(c.b.Ctx, c.b.RT)
@@ -208,8 +208,9 @@ func (c *recurrentCase) step(t *autograd.Tape, w nn.RecurrentCell, x, h, cell *a
 	return t.Add(t.Mul(t.AddScalar(t.Neg(update), 1), fresh), t.Mul(update, h)), cell
 }
 
-// TestRecurrentLayersAgainstTheirParts compares results, last states and gradients, of random
-// layers: kinds, directions, layers, biases, first states, which results the loss reads.
+// TestRecurrentLayersAgainstTheirParts compares results, last states and gradients of random
+// layers. Kinds, directions, layers, biases, initial states, and the results that the loss reads
+// are random.
 func TestRecurrentLayersAgainstTheirParts(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	cases := 100
@@ -324,7 +325,7 @@ func TestNamesOfSequenceLayers(t *testing.T) {
 	}
 }
 
-// TestDropoutBetweenLayers drops on tapes that train, and between layers alone.
+// TestDropoutBetweenLayers drops only on tapes that train, and only between layers.
 func TestDropoutBetweenLayers(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(1), nn.Dtype(tensor.Float64))
@@ -346,7 +347,7 @@ func TestDropoutBetweenLayers(t *testing.T) {
 	assert.NotEqual(t, run(two, true, 1), run(two, true, 2))
 }
 
-// What a pass made for its gradients is gone when Backward returns.
+// Tensors that a pass made for its gradients are freed when Backward returns.
 func TestRecurrentLayersLeaveNothing(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT)

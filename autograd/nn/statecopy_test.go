@@ -93,8 +93,8 @@ func TestStateCopy(t *testing.T) {
 	require.NoError(t, c.in.Close())
 }
 
-// TestAverageOfGraphs: a captured step with an average does at each replay what an eager one does,
-// and the whole numbers are the model's.
+// TestAverageOfGraphs: each replay of a captured step with an average equals an eager step. Tensors
+// of whole numbers are copied.
 func TestAverageOfGraphs(t *testing.T) {
 	var all [][]float64
 	for _, captured := range []bool{false, true} {
@@ -120,7 +120,7 @@ func TestAverageOfGraphs(t *testing.T) {
 }
 
 // TestStateCopyInAFile: a file of a struct with a model and its copy has both, and an optimiser of
-// it has the model's parameters only.
+// it has only the model's parameters.
 func TestStateCopyInAFile(t *testing.T) {
 	c := newCopied(t)
 	ctx, path := c.b.Ctx, filepath.Join(t.TempDir(), "m")
@@ -140,7 +140,7 @@ func TestStateCopyInAFile(t *testing.T) {
 	require.NoError(t, c.in.Close())
 }
 
-// TestStateCopyRefuses decays, models and contexts that can't be.
+// TestStateCopyRefuses invalid decays, models and contexts.
 func TestStateCopyRefuses(t *testing.T) {
 	c := newCopied(t)
 	ctx := c.b.Ctx

@@ -42,7 +42,7 @@ func values(b *tapetest.Bench, model any) (all []float64) {
 	return all
 }
 
-// TestSaveAndLoadModel: parameters and buffers, into a model that was made otherwise.
+// TestSaveAndLoadModel: parameters and buffers are loaded into a model with other values.
 func TestSaveAndLoadModel(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	path := filepath.Join(t.TempDir(), "m.safetensors")
@@ -87,7 +87,8 @@ func TestLoadTiedWeights(t *testing.T) {
 	require.NoError(t, nn.LoadModel(b.Ctx, tied, path))
 }
 
-// TestStateDictOfBFloat16 is saved half the size and loaded to the bit, into float32 too.
+// TestStateDictOfBFloat16: a file has half the size, and is loaded bit-identical, also into
+// float32.
 func TestStateDictOfBFloat16(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	type served struct {

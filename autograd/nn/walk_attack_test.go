@@ -15,7 +15,7 @@ import (
 
 type hidden struct{ Fc *nn.Linear }
 
-// hiddenLayer is not exported and has a method.
+// hiddenLayer is an unexported type with a method.
 type hiddenLayer struct{ Fc *nn.Linear }
 
 func (h hiddenLayer) Parameters() autograd.Parameters { return h.Fc.Parameters() }
@@ -39,7 +39,7 @@ type withoutLayer struct {
 // outer promotes those of withoutLayer.
 type outer struct{ *withoutLayer }
 
-// fickle loses the layers behind it while it is asked.
+// fickle removes the layers after it when its method is called.
 type fickle struct {
 	list *[]any
 	fc   *nn.Linear `param:"-"`
@@ -50,7 +50,7 @@ func (f *fickle) Parameters() autograd.Parameters {
 	return f.fc.Parameters()
 }
 
-// uses returns an error of what uses a model's parameters.
+// uses returns the error of an optimiser or a tape that uses a model's parameters.
 func uses(model any) error {
 	nn.BuffersOf(model)
 	nn.LayerOf(nil).Parameters()
@@ -64,7 +64,8 @@ func uses(model any) error {
 
 type nilWrapper struct{ *nn.Wrapped }
 
-// TestModelsThatAttack: no model ends or holds up the walk, and what would be forgotten is an error.
+// TestModelsThatAttack: no model makes the walk panic or hang, and a parameter that would be lost
+// is an error.
 func TestModelsThatAttack(t *testing.T) {
 	in := initializer(t)
 	fc := in.Linear(1, 1)
@@ -135,8 +136,8 @@ type chain struct {
 	Any  any
 }
 
-// TestDeepModels: a chain is walked to the depth that a model may have, and what is deeper is an error,
-// not the end of the stack.
+// TestDeepModels: a chain is walked to the limit of depth. A deeper one is an error, and not a
+// stack overflow.
 func TestDeepModels(t *testing.T) {
 	in := initializer(t)
 	made := func(depth int, link func(c, next *chain)) *chain {
@@ -166,15 +167,15 @@ func TestDeepModels(t *testing.T) {
 	require.ErrorContains(t, uses(pointer), "deep")
 }
 
-// fork has two ways to what is below, and no method.
+// fork has two ways to the next value, and no method.
 type fork struct {
 	Fc          *nn.Linear
 	Left, Right *fork
 	Other       any
 }
 
-// TestModelsOfManyWays: a state dict has a name for each way to a parameter, up to a limit, and a graph
-// without parameters is walked once.
+// TestModelsOfManyWays: a state dict has a name for each way to a parameter, up to a limit, and a
+// graph without parameters is walked once.
 func TestModelsOfManyWays(t *testing.T) {
 	in := initializer(t)
 	made := func(depth int, fc *nn.Linear) *fork {

@@ -17,10 +17,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// A model of a program has its own package: a walk asks layers of package nn only, where it
-// begins.
+// These models are outside of package nn, like those of programs, because a walk begins with the
+// method only for layers of package nn.
 
-// initializer is one on a host device, closed with the test.
+// initializer makes an initialiser on a host device, and closes it at the end of the test.
 func initializer(t testing.TB, options ...nn.InitOption) *nn.Initializer {
 	t.Helper()
 	rt, err := tensor.Open("host")
@@ -62,7 +62,7 @@ func tensorNames(ts []nn.NamedTensor) (names []string) {
 }
 
 // TestMethodsThatWalkTheirOwnStruct: names and order are those of a struct without methods,
-// wherever it stands, and a weight with two places has both names in a state dict.
+// wherever it is in a model, and a weight that is used twice has both names in a state dict.
 func TestMethodsThatWalkTheirOwnStruct(t *testing.T) {
 	in := initializer(t)
 	made := func() *selfWalked {
@@ -132,13 +132,13 @@ func (r *right) Parameters() autograd.Parameters {
 }
 func (r *right) Buffers() []nn.NamedTensor { return nn.BuffersOf(r) }
 
-// embedding has the methods of what it embeds, which may be itself.
+// embedding has the methods of its embedded layer, which may be itself.
 type embedding struct{ nn.Layer }
 
 type list []any
 
-// TestCyclesOfModels: a walk ends for each model that leads back to itself, with each parameter
-// once, or with an error of what uses the parameters.
+// TestCyclesOfModels: a walk ends for each model with a cycle, with each parameter once, or with an
+// error of the optimiser or tape.
 func TestCyclesOfModels(t *testing.T) {
 	in := initializer(t)
 	p := in.Ones(1)
@@ -204,8 +204,8 @@ type diamond struct {
 func (d *diamond) Parameters() autograd.Parameters { return nn.ParametersOf(d) }
 func (d *diamond) Buffers() []nn.NamedTensor       { return nn.BuffersOf(d) }
 
-// TestDeepModelsAreWalkedOnce: a value that a walk reaches in two ways is asked once, so that a
-// deep model does not take twice the time for each level.
+// TestDeepModelsAreWalkedOnce: the method of a value that a walk reaches in two ways is called
+// once, so that each level of a deep model does not double the time.
 func TestDeepModelsAreWalkedOnce(t *testing.T) {
 	in := initializer(t)
 	top := &diamond{Fc: in.Linear(1, 1)}
@@ -221,8 +221,8 @@ type panicking struct{ Fc *nn.Linear }
 
 func (*panicking) Parameters() autograd.Parameters { panic("mine") }
 
-// TestWalksOfOneModel in several goroutines see nothing of each other, and a panic of a method is
-// the program's.
+// TestWalksOfOneModel: walks in several goroutines are independent, and a panic of a method reaches
+// the caller.
 func TestWalksOfOneModel(t *testing.T) {
 	in := initializer(t)
 	b := &selfWalked{Fc: in.Linear(2, 2), Norm: in.BatchNorm(2)}
@@ -247,7 +247,7 @@ func TestWalksOfOneModel(t *testing.T) {
 	require.PanicsWithValue(t, "mine", func() { nn.ParametersOf(struct{ P *panicking }{&panicking{}}) })
 }
 
-// selfTrained holds what trains it.
+// selfTrained holds its own optimiser.
 type selfTrained struct {
 	Fc        *nn.Linear
 	Adam      *optim.Adam
@@ -265,7 +265,7 @@ type selfTrained struct {
 	hidden    *autograd.Variable
 }
 
-// TestAModelHoldsItsOptimizer, its schedule, its tape or a variable: they are no part of it.
+// TestAModelHoldsItsOptimizer, its schedule, its tape or a variable, which are not part of it.
 func TestAModelHoldsItsOptimizer(t *testing.T) {
 	in := initializer(t)
 	m := &selfTrained{Fc: in.Linear(1, 1), In: in, Plan: new(remat.Plan)}

@@ -53,7 +53,7 @@ func namesOf(ps autograd.Parameters) (names []string) {
 	return names
 }
 
-// TestParametersOf: names and order of everything that is walked.
+// TestParametersOf tests names and order of all kinds of fields.
 func TestParametersOf(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	n := func() *autograd.Parameter { return b.Number(1) }
@@ -108,8 +108,8 @@ func TestParametersOf(t *testing.T) {
 	}
 }
 
-// TestParametersOfTells of what would be forgotten.
-func TestParametersOfTells(t *testing.T) {
+// TestParametersOfRefuses parameters that would be lost.
+func TestParametersOfRefuses(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := b.Number(1)
 	for why, model := range map[string]any{

@@ -27,8 +27,8 @@ var goldenBF16 = bytes.Join([][]byte{
 	{0x7f, 0xff},             // the lowest one
 }, nil)
 
-// TestBF16Golden: a file of bfloat16 is read to the bit, into tensors of bfloat16 and of float32,
-// and comes out again to the byte.
+// TestBF16Golden: a file of bfloat16 is read bit-identical, into tensors of bfloat16 and of
+// float32, and is written byte-identical.
 func TestBF16Golden(t *testing.T) {
 	rt := open(t)
 	f, err := New(bytes.NewReader(goldenBF16), int64(len(goldenBF16)))
@@ -81,7 +81,8 @@ func TestLoadIntoKeepsDtypes(t *testing.T) {
 	require.EqualError(t, err, `safetensors: "s": `+tensor.ErrDtype.Error()+`: the file has F32, and the tensor is bfloat16: want float32, see tensor.Runtime.Convert`)
 }
 
-// TestBF16Offloaded: what is offloaded is written from the host and read there, in pieces of its own.
+// TestBF16Offloaded: offloaded tensors are written from host memory and read into it, piece by
+// piece.
 func TestBF16Offloaded(t *testing.T) {
 	rt := open(t)
 	random := rand.New(rand.NewPCG(7, 8))

@@ -55,8 +55,7 @@ func (s saved) file(t testing.TB, m *failing) []byte {
 	return b.Bytes()
 }
 
-// loads is a trial of what is read from a file, into tensors that Undo releases. See shows their
-// numbers.
+// loads is a trial of reading a file into tensors that Undo releases. See shows their numbers.
 func loads(into func(t testing.TB, m *failing) []*tensor.Tensor, load func(ctx context.Context, m *failing, f *safetensors.File, into []*tensor.Tensor) ([]*tensor.Tensor, error)) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
 		s := newSaved(t, m)
@@ -92,7 +91,7 @@ func loads(into func(t testing.TB, m *failing) []*tensor.Tensor, load func(ctx c
 	}
 }
 
-// none is what a load that makes a tensor begins with.
+// none is the start of a load that makes a tensor.
 func none(testing.TB, *failing) []*tensor.Tensor { return nil }
 
 // two are tensors that take a and b.
@@ -102,7 +101,7 @@ func two(t testing.TB, m *failing) []*tensor.Tensor {
 	return []*tensor.Tensor{a, b}
 }
 
-// before is why the first tensor may be loaded when the second one fails.
+// before is the reason why the first tensor may be loaded when the second one fails.
 var before = map[failtest.Kind]string{
 	failtest.Failed: "tensors before the one that failed are loaded", failtest.OutOfMemory: "as failed", failtest.Ended: "as failed",
 }
@@ -121,7 +120,7 @@ func firstOnly(of func(testing.TB, *failing) failtest.Trial) func(testing.TB, *f
 	}
 }
 
-// queued is why a failure of Record is not undone.
+// queued is the reason why a failure of Record is not undone.
 var queued = map[string]string{"Record": "the copy is queued, and nothing says when it ends"}
 
 var failureRows = []failtest.Row[*failing]{
@@ -181,5 +180,5 @@ var failureRows = []failtest.Row[*failing]{
 }
 
 // TestFilesFail: whichever driver call, allocation, read, write or check of a context fails, a file
-// is whole or the older one, a tensor is loaded or as before, and both succeed afterwards.
+// is complete or the older one, a tensor is loaded or unchanged, and both succeed afterwards.
 func TestFilesFail(t *testing.T) { tapetest.UncachedSuite(t, failureRows) }

@@ -60,7 +60,7 @@ func TestRead(t *testing.T) {
 	require.ErrorIs(t, f.LoadInto(ctx, "b", x), ErrMissing)
 }
 
-// TestRefuse: files that are none, each with what is wrong.
+// TestRefuse: invalid files are refused, each with its fault.
 func TestRefuse(t *testing.T) {
 	overflow := "instead of"
 	if math.MaxInt < math.MaxInt64 { // the dimension itself is too large
@@ -135,7 +135,7 @@ func TestRefuse(t *testing.T) {
 }
 
 // TestDtypesThatAreNotComputedIn: a file with such a tensor opens, whether its dtype is known or
-// not, and only that tensor can't be loaded, which the error says.
+// not. Only that tensor can't be loaded, and the error names it.
 func TestDtypesThatAreNotComputedIn(t *testing.T) {
 	rt := open(t)
 	for dtype, size := range map[string]int{"I8": 4, "U16": 8, "F8_E4M3": 4, "F8_E8M0": 4, "F4": 2, "F6_E2M3": 3, "C64": 32, "F31": 5} {
@@ -162,7 +162,7 @@ func TestDtypesThatAreNotComputedIn(t *testing.T) {
 	}
 }
 
-// FuzzRead: no file makes the reader panic, and one that it takes can be read as it says.
+// FuzzRead: no file makes the reader panic, and the tensors of an accepted file can be read.
 func FuzzRead(f *testing.F) {
 	f.Add(file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"__metadata__":{"b":"c"}}`, 8))
 	f.Add(file(`{"a":{"dtype":"U8","shape":[2,0],"data_offsets":[0,0]},"b":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}}`, 2))

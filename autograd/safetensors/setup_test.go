@@ -42,7 +42,7 @@ func read[T tensor.Element](t testing.TB, x *tensor.Tensor) []T {
 	return s
 }
 
-// file is a file of a header and so much data.
+// file returns a file of a header and data bytes of data.
 func file(header string, data int) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return append(append(b, header...), make([]byte, data)...)

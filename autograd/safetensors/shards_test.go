@@ -24,7 +24,7 @@ func sharded(t *testing.T, index string) string {
 	return index1
 }
 
-// TestShards: each tensor is read from the shard that the index says, and no other.
+// TestShards: each tensor is read from its shard in the index, and from no other.
 func TestShards(t *testing.T) {
 	path := sharded(t, `{"metadata":{"total_size":4,"more":[{}]},"weight_map":{"c":"2.safetensors","a":"1.safetensors","b":"1.safetensors"}}`)
 	f, err := Open(path)
@@ -50,7 +50,7 @@ func TestShards(t *testing.T) {
 	require.NoError(t, f.Close(), "a second time")
 }
 
-// TestRefuseShards: indices that are none, and shards that are not as the index says.
+// TestRefuseShards: invalid indices, and shards that contradict the index, are refused.
 func TestRefuseShards(t *testing.T) {
 	opened := func() int {
 		all, _ := os.ReadDir("/proc/self/fd") // of Linux alone

@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestStreamed: tensors that are made while they are written give the file that they would give at
-// once, each when its turn has come.
+// TestStreamed: tensors that are made while they are written, one after the other, give the same
+// file as complete ones.
 func TestStreamed(t *testing.T) {
 	rt := open(t)
 	all := []Named{}
@@ -48,7 +48,7 @@ func TestStreamed(t *testing.T) {
 	require.Equal(t, order, sorted)
 }
 
-// TestStreamedBadInput is an error, and never a file that is shorter or longer than it says.
+// TestStreamedBadInput is an error, and never a file of another size than its header has.
 func TestStreamedBadInput(t *testing.T) {
 	own := errors.New("its own")
 	write := func(n int, err error) func(context.Context, io.Writer) error {

@@ -18,8 +18,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestWriteWhatPyTorchWrote: the files that safetensors.torch has written come out again, to the last byte.
-func TestWriteWhatPyTorchWrote(t *testing.T) {
+// TestWriteAsPyTorch: files that safetensors.torch has written are read and written byte-identical.
+func TestWriteAsPyTorch(t *testing.T) {
 	folder := filepath.Join("..", "testdata", "reference")
 	if name := os.Getenv("CISTERN_REFERENCE"); name != "" {
 		folder = name
@@ -103,7 +103,8 @@ func TestWriteFile(t *testing.T) {
 	require.ErrorIs(t, Write(ctx, failing{full}, tensors, nil), full)
 }
 
-// TestReplace: a private file stays private. A link is neither followed nor replaced, nor is a device.
+// TestReplace: a private file stays private. A link is neither followed nor replaced, nor is a
+// device.
 func TestReplace(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("permissions and links of its own")
@@ -128,7 +129,7 @@ func TestReplace(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), s.Mode())
 }
 
-// TestWritersOfOnePath: the file is that of one of the writers, whatever else stands in the folder.
+// TestWritersOfOnePath: the file is that of one of the writers, whatever else is in the folder.
 func TestWritersOfOnePath(t *testing.T) {
 	rt := open(t)
 	folder := t.TempDir()
@@ -166,7 +167,7 @@ type failing struct{ error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.error }
 
-// TestNilArguments are errors, and leave no file; options that are nil are left out.
+// TestNilArguments are errors, and leave no file. Nil options are ignored.
 func TestNilArguments(t *testing.T) {
 	rt := open(t)
 	path := filepath.Join(t.TempDir(), "x.safetensors")

@@ -184,7 +184,7 @@ func tensorPickle(storage, offset, shape, strides string) string {
 	return "\x80\x02}" + text("w") + "ctorch._utils\n_rebuild_tensor_v2\n(" + storage + offset + shape + strides + "\x89ccollections\nOrderedDict\n)RtRs."
 }
 
-// TestRefuse: pickles that are no state dict, or lie about sizes, are refused with the reason.
+// TestRefuse: pickles that are not a state dict, or have wrong sizes, are refused with the reason.
 func TestRefuse(t *testing.T) {
 	float := storagePickle("FloatStorage", "0", 6)
 	good := tensorPickle(float, number(0), tuple(2, 3), tuple(3, 1))
@@ -280,8 +280,9 @@ func TestRefuseFiles(t *testing.T) {
 	require.ErrorContains(t, err, `no file "data.pkl"`)
 }
 
-// TestMemory: the memory of a hostile file is bounded: a directory, a pickle of containers, one
-// that copies a dict again and again, and a tensor of more elements than any memory has.
+// TestMemory: memory is bounded for a hostile file, such as one with a large directory, a pickle of
+// containers, one that copies a dict again and again, or a tensor of more elements than fit in
+// memory.
 func TestMemory(t *testing.T) {
 	entry := append([]byte("PK\x01\x02"), make([]byte, 42)...)
 	directory := append([]byte("PK\x03\x04"), bytes.Repeat(entry, 500_000)...)
@@ -322,7 +323,7 @@ func TestMemory(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// readable checks that the tensors of a file have the bytes that they say.
+// readable checks that each tensor of a file has the number of bytes that it lists.
 func readable(t *testing.T, f *File) {
 	for _, info := range f.Tensors() {
 		r, err := f.Reader(info.Name)
@@ -333,7 +334,7 @@ func readable(t *testing.T, f *File) {
 	}
 }
 
-// FuzzOpen: no file makes the reader panic, and one that it takes can be read as it says.
+// FuzzOpen: no file makes the reader panic, and the tensors of an accepted file can be read.
 func FuzzOpen(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.pt")
 	require.NoError(f, err)

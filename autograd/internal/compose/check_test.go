@@ -60,9 +60,9 @@ func (tr *trial) on(machines []*machine) ([]*run, error) {
 	return runs, err
 }
 
-// excess is an error if the features have raised the peak. A graph has memory of its own, Prepare
-// makes state for parameters that never train, and two tapes at a time hold more than one. What
-// moves or makes values again may hold a few more for a moment, each a block.
+// excess returns an error if the features have raised the peak. A graph has memory of its own,
+// Prepare makes state for parameters that never train, and two tapes at a time hold more than one.
+// Features that move or recompute values may hold a few more blocks for a moment.
 func (tr *trial) excess(want, got *run) error {
 	slack := int64(0)
 	switch {
@@ -79,7 +79,7 @@ func (tr *trial) excess(want, got *run) error {
 	return nil
 }
 
-// differ is an error if what both trainings show is not the same.
+// differ returns an error if the observations of the trainings differ.
 func differ(want, got *run) error {
 	i := 0
 	for _, w := range want.seen {
@@ -109,8 +109,8 @@ func differ(want, got *run) error {
 	return nil
 }
 
-// overflows reports whether two ranks add a finite number to itself and get an infinite one. A
-// training that diverges gets there: ranks divide after they have added.
+// overflows reports whether two ranks add a finite number to itself and get an infinite one. This
+// happens in a training that diverges, because ranks divide after the addition.
 func overflows(was, is uint32) bool {
 	w, g := float64(math.Float32frombits(was)), float64(math.Float32frombits(is))
 	return math.Abs(w) > math.MaxFloat32/2 && !math.IsInf(w, 0) && math.IsInf(g, 0)

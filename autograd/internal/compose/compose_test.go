@@ -26,8 +26,9 @@ var (
 // opens makes the machines of a worker.
 type opens func(testing.TB, memcache.Config) []*machine
 
-// workers are one for each processor, with machines of its own. They try the trials of the seeds
-// from 1 to n until one fails, and report the shortest one that fails on new machines.
+// workers starts one worker for each processor, with machines of its own. They try the trials of
+// the seeds from 1 to n until one fails, and report its shortest version that fails on new
+// machines.
 func workers(t *testing.T, n int, open opens, cfg memcache.Config, draw func(seed uint64) *trial, fails func([]*machine, *trial) error) {
 	t.Helper()
 	var next atomic.Uint64
@@ -61,8 +62,8 @@ func workers(t *testing.T, n int, open opens, cfg memcache.Config, draw func(see
 	wait.Wait()
 }
 
-// TestFeaturesCompose: random trainings under random subsets of features give what they give
-// without, to the bit: losses, gradients, parameters, running statistics; and nothing is left.
+// TestFeaturesCompose: losses, gradients, parameters and running statistics of random trainings
+// under random subsets of features are bit-identical to those without features, and nothing leaks.
 //
 //	go test ./autograd/internal/compose -run FeaturesCompose -compose.programs 10000
 func TestFeaturesCompose(t *testing.T) {
@@ -135,7 +136,7 @@ func TestExamplesUnderEachFeature(t *testing.T) {
 	}
 }
 
-// rounds is how many trainings a test runs.
+// rounds returns the number of trainings that a test runs.
 func rounds(full, short int) int {
 	switch {
 	case *programs > 0:
@@ -180,7 +181,8 @@ func TestFeaturesFail(t *testing.T) {
 	}
 }
 
-// TestRefusedPairs are refused, leave nothing, and the training runs without the second.
+// TestRefusedPairs: each pair is refused and leaks nothing, and the training runs without the
+// second one.
 func TestRefusedPairs(t *testing.T) {
 	machines := hostMachines(t, memcache.Config{})
 	for _, p := range refused {

@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// fault is what fails in a trial.
+// fault is the kind of failure in a trial.
 type fault int
 
 const (
@@ -57,13 +57,14 @@ func (m *machine) arm(f fault, at int) context.Context {
 	return ctx
 }
 
-// pinnedFailures is how often the driver had no pinned memory. The pool and offloaders then try again.
+// pinnedFailures returns how often the driver had no pinned memory. The pool and offloaders then
+// try again.
 func (m *machine) pinnedFailures() int64 {
 	s := m.pool.Stats()
 	return s.HostAllocs - s.Allocations.Allocated
 }
 
-// disarm takes the fault back.
+// disarm removes the fault.
 func (m *machine) disarm() {
 	m.launched = func() {}
 	for f := range host.FaultLaunch + 1 {
@@ -72,8 +73,7 @@ func (m *machine) disarm() {
 }
 
 // checkFault lets a trial fail on the first machine. The error has the fault as its cause, nothing
-// is left, a step that has failed can be taken again, and the training runs on the same machines
-// then.
+// leaks, a step that has failed can be repeated, and the training then runs on the same machines.
 func checkFault(machines []*machine, tr *trial) (reached bool, err error) {
 	want, err := tr.plain(machines)
 	if err != nil {

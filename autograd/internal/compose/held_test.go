@@ -7,9 +7,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// held observes a cache, and counts the bytes that tensors hold of it: without the scratch memory of
-// kernels, whose size is the processor's. Its lock orders no streams: one goroutine of a machine
-// allocates and frees.
+// held observes a cache, and counts the bytes that tensors hold, without the scratch memory of
+// kernels, because its size depends on the processor. Its lock orders no streams, because one
+// goroutine of a machine allocates and frees.
 type held struct {
 	mu          sync.Mutex
 	bytes, peak int64

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { cisterntest.Main(m) }
 
-// machine is a device with what a training needs. Trials that end well leave it as it was.
+// machine is a device with the runtime of a training. Trials that succeed leave it unchanged.
 type machine struct {
 	dev    device.Device
 	cache  *memcache.Cache
@@ -62,7 +62,7 @@ func newMachine(t testing.TB, dev device.Device, cfg memcache.Config) *machine {
 	return m
 }
 
-// left is an error if a training has left something.
+// left returns an error if a training has leaked.
 func (m *machine) left() error {
 	var errs []error
 	if n, bytes := m.rt.Live(); n != 0 {
@@ -74,8 +74,8 @@ func (m *machine) left() error {
 	return errors.Join(errs...)
 }
 
-// close closes the machine, and returns what was left. A device with a sticky error returns that
-// from each of these calls.
+// close closes the machine, and returns an error for leaks. A device with a sticky error returns
+// that error from each of these calls.
 func (m *machine) close(sticky bool) error {
 	err := m.left()
 	closing := m.rt.Close()

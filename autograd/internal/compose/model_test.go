@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// model is what a random program computes with.
+// model has the layers and data of a random program.
 type model struct {
 	Layers map[string]nn.Layer // of the program's steps
 	Head   *nn.Linear
@@ -54,7 +54,7 @@ func (m *model) apply(t *autograd.Tape, s step, a, b *autograd.Variable) *autogr
 	return l.Forward(t, a)
 }
 
-// layerwise computes what a Sequential does, which releases what is between its layers.
+// layerwise runs the layers of a Sequential, but does not release the values between them.
 func layerwise(t *autograd.Tape, l nn.Layer, x *autograd.Variable) *autograd.Variable {
 	s, ok := l.(nn.Sequential)
 	if !ok {
@@ -94,7 +94,7 @@ func (m *model) rowsOf(t *autograd.Tape, x *autograd.Variable, n int) *autograd.
 	return t.Narrow(x, 0, n*m.rows, m.rows)
 }
 
-// loss is what the training minimises, and result what it is made of.
+// loss returns the loss that the training minimises, and the result that it is computed from.
 func (m *model) loss(t *autograd.Tape, x *autograd.Variable) (loss, result *autograd.Variable) {
 	y := m.apart(t, m.root, []*autograd.Variable{x})
 	loss = t.Mean(t.Square(m.Head.Forward(t, y)))
@@ -126,7 +126,7 @@ func newLion(ps autograd.Parameters, cfg optim.Options) *lion {
 	return o
 }
 
-// newOptimizer is one of all kinds, of one or two groups.
+// newOptimizer makes an optimiser of the trial's kind, of one or two groups.
 func (m *model) newOptimizer(in *nn.Initializer) (opt optim.Optimizer, err error) {
 	first, second := nn.ParametersOf(m), autograd.Parameters(nil)
 	if m.has(groups) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// options is a set of what a trial has: of what the training does, which changes its numbers, and
-// of features, which do not.
+// options is the set of a trial's options: those of the training, which change its numbers, and
+// features, which do not.
 type options uint32
 
 const (
@@ -54,7 +54,7 @@ var optionNames = []string{"bfloat16", "accumulate", "groups", "freeze", "schedu
 	"frames", "modules", "sequential", "checkpoints", "offload", "little-pinned", "not-ahead", "offload-parameters", "offload-state", "in-backward", "ranks", "shard-state",
 	"shard-gradients", "no-sync", "interleave", "reset", "evaluate", "release", "once", "prepare", "hook-order", "capture"}
 
-// pair are two options of which a trial that draws both goes without the second.
+// pair are two options. A trial that draws both runs without the second.
 type pair struct{ stays, goes options }
 
 // refused are the pairs that package autograd refuses.
@@ -66,7 +66,7 @@ var refused = []pair{
 	{capture, offloadParameters},
 }
 
-// apart are those that mean nothing together, or round in another order.
+// apart are the pairs that have no meaning together, or round in another order.
 var apart = []pair{{capture, freeze}, {noSync, batches}, {clip, inBackward}, {clip, shardGradients}, {reset, interleave}}
 
 // loop is the loop of optim.ExampleLoop: gradients of two parts, a bound on their norm, and
@@ -76,12 +76,12 @@ const loop = accumulate | clip | schedule
 // loopUnder are the features under which the loop is compared.
 var loopUnder = []options{reset, capture, checkpoints, offloadActivations, offloadParameters, offloadState, ranks}
 
-// needs are what an option does nothing without.
+// needs are the options without which an option has no effect.
 var needs = map[options]options{shardState: ranks, shardGradients: ranks, noSync: ranks | accumulate, batches: ranks, interleave: accumulate, littlePinned: offloadActivations, notAhead: offloadActivations}
 
 func (o options) has(p options) bool { return o&p == p }
 
-// legal is the set without what does not go with others, and with what goes with them alone.
+// legal returns the set without excluded options, and with those that its options need.
 func (o options) legal() options {
 	if o.has(accumulate | shardGradients) { // what each pass reduces is added to what is there, in another order
 		o |= noSync

@@ -59,7 +59,7 @@ type pass struct {
 }
 
 // forward makes the tape, a new one or the one that is reset. Its random numbers are those of the
-// step, also when it is taken again or replayed.
+// step, also when the step is repeated or replayed.
 func (p *pass) forward(ctx context.Context) error {
 	switch {
 	case !p.has(reset):
@@ -91,7 +91,7 @@ func (p *pass) forward(ctx context.Context) error {
 	return nil
 }
 
-// hook lets the features come to the tape before they are needed, in any order.
+// hook adds the features' hooks to the tape before they are needed, in any order.
 func (p *pass) hook() {
 	same := func() *autograd.Variable { return p.x }
 	features := []func(){func() { remat.Checkpoint(p.tape, same) }}
@@ -118,7 +118,7 @@ func (p *pass) end() error {
 	return tape.Close()
 }
 
-// backward is the backward pass, and behind the last of a step the update.
+// backward runs the backward pass and, after the last one of a step, the update.
 func (p *pass) backward(ctx context.Context, last bool) (err error) {
 	if last && p.has(inBackward) {
 		optim.InBackward(p.tape, p.loss, p.opt, []int64{1, 100, 0}[p.seed%3])
@@ -160,8 +160,8 @@ func (p *pass) backward(ctx context.Context, last bool) (err error) {
 	return errors.Join(p.opt.Step(ctx), p.opt.ZeroGrad(ctx))
 }
 
-// result keeps a copy of what a step makes, to be looked at. A Parallel widens gradients of
-// bfloat16, and so it does.
+// result keeps a copy of a result of a step, for look. It upcasts gradients of bfloat16, as a
+// Parallel does.
 func (r *run) result(ctx context.Context, name string, t *tensor.Tensor) error {
 	if t == nil {
 		return nil

@@ -49,7 +49,7 @@ func examplePart() *part {
 	return p
 }
 
-// without is the part without steps of these numbers.
+// without returns the part without the steps of these numbers.
 func (p *part) without(ids []int) *part {
 	q := &part{id: p.id}
 	for _, s := range p.steps {
@@ -137,11 +137,12 @@ func count(vs []*autograd.Variable, v *autograd.Variable) (n int) {
 	return n
 }
 
-// operation is what a step does with two values of (rows, width).
+// operation is a function of two values of (rows, width) in a step.
 type operation struct {
 	text string
 	once bool // it reads a once, and no other operation does on the way
-	// kind and layer are of the layers that it computes with, which are the w-th ones; apply may be nil then.
+	// kind and layer are of the layers that it computes with, which are the w-th ones; apply may be
+	// nil then.
 	kind  string
 	layer func(in *nn.Initializer, width int) nn.Layer
 	apply func(_ *model, t *autograd.Tape, l nn.Layer, a, b *autograd.Variable) *autograd.Variable
@@ -276,7 +277,7 @@ func (twice) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable 
 	return t.Frame(func() *autograd.Variable { return t.Add(t.ReLU(x), t.MulScalar(x, 0.1)) })
 }
 
-// Gated is the layer of autograd.ExampleTape_Layer. Both are to have the same code.
+// Gated is the layer of autograd.ExampleTape_Layer. Both must have the same code.
 type Gated struct{ Weight, Gate *autograd.Parameter }
 
 // NewGated makes a layer of n inputs and m outputs.

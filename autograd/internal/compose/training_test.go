@@ -17,7 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// observation is what a training shows somewhere, to the bit.
+// observation is a result at some point of a training, as bits.
 type observation struct {
 	what      string
 	bits      []byte
@@ -45,8 +45,7 @@ type run struct {
 	failed     error // the first error of a step, which was taken again
 }
 
-// train trains, and gives everything back. After an error of a step that again allows, the step is
-// taken again.
+// train trains, and releases everything. It repeats a step after an error for which again is true.
 func (tr *trial) train(ctx context.Context, m *machine, comm device.Communicator, again func(error) bool) (r *run, err error) {
 	r = &run{machine: m, ctx: ctx}
 	if tr.has(batches) {
@@ -164,7 +163,7 @@ func (r *run) steps(again func(error) bool) error {
 	return nil
 }
 
-// take takes a step: calls it, captures it, or replays it.
+// take runs a step: calls it, captures it, or replays it.
 func (r *run) take() error {
 	if r.has(freeze) {
 		r.Head.Weight.SetRequiresGrad(r.step%2 == 0)
@@ -189,7 +188,7 @@ func (r *run) take() error {
 	return r.minimize(r.ctx)
 }
 
-// look notes what a step has come to.
+// look records the results of a step.
 func (r *run) look() error {
 	for _, t := range r.results {
 		if err := r.see(t.Name, t.Tensor); err != nil {
@@ -256,7 +255,7 @@ func (r *run) forget() error {
 	return errors.Join(errs...)
 }
 
-// end gives back what the training has. Beside err, what closing returns does not count.
+// end releases everything of the training. If err is not nil, errors of closing do not count.
 func (r *run) end(err error) error {
 	errs := []error{r.graph.Close(), r.forget(), r.index.Release()}
 	if r.kept != nil {
@@ -272,7 +271,7 @@ func (r *run) end(err error) error {
 	return errors.Join(errs...)
 }
 
-// moved is an error if the offloader's statistics contradict the options.
+// moved returns an error if the offloader's statistics contradict the options.
 func (r *run) moved() error {
 	if r.offloader == nil {
 		return nil

@@ -29,7 +29,7 @@ type trial struct {
 	rows, width, optimizer int
 }
 
-// made is the trial with what follows from its seed.
+// made returns the trial with the values that follow from its seed.
 func (tr trial) made() *trial {
 	r := rand.New(rand.NewPCG(tr.seed, 1))
 	tr.options = tr.options.legal()
@@ -41,7 +41,7 @@ func (tr trial) made() *trial {
 	return &tr
 }
 
-// batchRows is how many rows the passes of a step read together.
+// batchRows returns the number of rows that the passes of a step read together.
 func (tr *trial) batchRows() int {
 	if tr.has(accumulate) {
 		return 2 * tr.rows
@@ -62,14 +62,13 @@ func (tr trial) with(o options) *trial {
 	return tr.made()
 }
 
-// moves reports whether a step that fails may have moved something that the step taken again moves
-// again.
+// moves reports whether a failed step may have moved something that the repeated step moves again.
 func (tr *trial) moves() bool {
 	return tr.options&(inBackward|offloadState|offloadParameters) != 0 ||
 		!tr.root.each(func(s step) bool { return s.inner != nil || operations[s.op].kind != batchNorm })
 }
 
-// String is the trial as -compose.replay takes it.
+// String returns the trial as an argument of -compose.replay.
 func (tr *trial) String() string {
 	return fmt.Sprintf("%d;%v;%d;%s;%v:%d", tr.seed, tr.options, tr.steps, strings.Trim(fmt.Sprint(tr.drop), "[]"), tr.fault, tr.at)
 }
@@ -101,7 +100,7 @@ func parseTrial(s string) (*trial, error) {
 	return tr.made(), nil
 }
 
-// text is the trial as a program.
+// text returns the trial as a program.
 func (tr *trial) text() string {
 	var w strings.Builder
 	fmt.Fprintf(&w, "%d steps of optimiser %d on x (%d, %d), with %v; fault %v at call %d:\n", tr.steps, tr.optimizer, tr.rows, tr.width, tr.options, tr.fault, tr.at)

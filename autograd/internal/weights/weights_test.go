@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// converted reads the numbers of raw, which is little-endian, as elements of to.
+// readAll reads the numbers of raw, which is little-endian, as elements of to.
 func readAll(t *testing.T, raw []byte, from string, own, to tensor.Dtype) []byte {
 	n := len(raw) / own.Size() * to.Size()
 	out := make([]byte, n)
@@ -24,8 +24,8 @@ func readAll(t *testing.T, raw []byte, from string, own, to tensor.Dtype) []byte
 	return out
 }
 
-// TestHalves: every number of 16 bits is the float32 and the float64 that it is, and bit-identical
-// when it comes back.
+// TestHalves: every number of 16 bits becomes the same number in float32 and float64, and is
+// bit-identical when it is converted back.
 func TestHalves(t *testing.T) {
 	raw := make([]byte, 2<<16)
 	for v := range 1 << 16 {
@@ -49,7 +49,7 @@ func TestHalves(t *testing.T) {
 	}
 }
 
-// valueOf is a number of 16 bits, of its fields.
+// valueOf returns a number of 16 bits, computed from its fields.
 func valueOf(v uint16, half bool) float64 {
 	fraction, least := 10, -24
 	if !half {
@@ -69,8 +69,8 @@ func valueOf(v uint16, half bool) float64 {
 	return sign * math.Ldexp(m+float64(int(1)<<fraction), least+e-1)
 }
 
-// nearest is x in a format of so many bits with exponents from least on, rounded to nearest even by
-// math/big; infinite beyond most.
+// nearest returns x rounded to nearest even by math/big, in a format of bits bits with exponents
+// from least on; infinite beyond most.
 func nearest(x float64, bits uint, least int, most float64) float64 {
 	if x == 0 || math.IsInf(x, 0) || x != x {
 		return x
@@ -161,7 +161,7 @@ func TestConvertInPieces(t *testing.T) {
 	require.False(t, Converts("F32", tensor.Float32, tensor.Int32))
 }
 
-// TestGather reads random views as their indices say.
+// TestGather compares random views with reads by their indices.
 func TestGather(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
