@@ -198,8 +198,8 @@ func (p *poison) Load(*autograd.Tape, *autograd.Node, int) error {
 	return all.Release()
 }
 
-// TestUnreadResultsAreNoAnomaly: a checkpoint's second run leaves out what nothing reads, whose
-// memory may hold anything.
+// TestUnreadResultsAreNoAnomaly: a checkpoint's second run skips operations whose results are not
+// read, and the memory of these is uninitialised.
 func TestUnreadResultsAreNoAnomaly(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := b.ParameterOf(tapetest.Upload(b, []float64{1, 2}))

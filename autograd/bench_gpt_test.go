@@ -126,7 +126,7 @@ func BenchmarkGPTLargestBatch(b *testing.B) {
 				require.NoError(b, bn.Cache.EmptyCache(bn.Ctx))
 			}
 			b.ReportMetric(float64(size.rows-1), "sequences")
-			_ = in.Close() // it says again that there was no memory
+			_ = in.Close() // returns the out-of-memory error again
 		})
 	}
 }
@@ -243,7 +243,7 @@ func (size gptSize) benchmark(b *testing.B, run gptRun) {
 	}
 	before := forward
 	if run.captured {
-		require.NoError(b, bn.Cache.EmptyCache(bn.Ctx)) // what the first steps held outside of the graph's pool
+		require.NoError(b, bn.Cache.EmptyCache(bn.Ctx)) // memory of the first steps outside of the graph's pool
 		graph, err := bn.RT.Capture(bn.Ctx, called)
 		require.NoError(b, err)
 		defer func() { require.NoError(b, graph.Close()) }()

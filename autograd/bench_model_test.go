@@ -120,7 +120,7 @@ func benchmarkSteps(b *testing.B, bn *tapetest.Bench, model runModel, opt optim.
 		require.NoError(b, called(bn.Ctx))
 	}
 	if how == "captured" {
-		require.NoError(b, bn.Cache.EmptyCache(bn.Ctx)) // what the first steps held outside of the graph's pool
+		require.NoError(b, bn.Cache.EmptyCache(bn.Ctx)) // memory of the first steps outside of the graph's pool
 		graph, err := bn.RT.Capture(bn.Ctx, called)
 		require.NoError(b, err)
 		defer func() { require.NoError(b, graph.Close()) }()

@@ -234,8 +234,8 @@ func TestBFloat16Memory(t *testing.T) {
 		dtype           tensor.Dtype
 		forward, copies int64
 	}{
-		// each layer's result, and both before and behind a ReLU, as there is no bias to fuse it
-		// with
+		// each layer's result, and both before and after a ReLU, because there is no bias to fuse
+		// it with
 		{tensor.Float32, 4 * rows * (layers*width + classes), 0},
 		{tensor.BFloat16, 2 * rows * (width + layers*width + classes), weights / 2}, // with the input, which is a copy
 	} {

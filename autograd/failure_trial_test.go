@@ -69,7 +69,7 @@ func ontoFirst(trial failtest.Trial, ps autograd.Parameters) failtest.Trial {
 	return trial
 }
 
-// frees is a trial of the end of tapes and parameters. See shows what is live.
+// frees is a trial of the end of tapes and parameters. See shows the live tensors.
 func frees(free func(ctx context.Context, t onTape, ps autograd.Parameters) error) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
 		ps := m.Operands(tensor.Float64, matrix, matrix)

@@ -32,8 +32,8 @@ func skipWhereChecksMakeObjects(t *testing.T) {
 }
 
 // TestGarbageOfAStep: a called step makes few objects of the Go heap, most of them the kernels of
-// the host device, one for each launch and one for what its workers share. AllocsPerRun counts
-// those of all goroutines, and lets GOMAXPROCS be 1.
+// the host device, one for each launch and one for the data that its workers share. AllocsPerRun
+// counts those of all goroutines, and lets GOMAXPROCS be 1.
 func TestGarbageOfAStep(t *testing.T) {
 	skipWhereChecksMakeObjects(t)
 	b := tapetest.Open(t, 1<<30)

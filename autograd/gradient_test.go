@@ -138,7 +138,7 @@ func TestGradientsAgainstFiniteDifferences(t *testing.T) {
 	}
 }
 
-// checkSlopes compares gradients with differences, at random numbers, and counts what is left.
+// checkSlopes compares gradients with differences, at random numbers, and checks for leaks.
 func checkSlopes(b *tapetest.Bench, f function, random *rand.Rand) {
 	b.T.Helper()
 	args := make([][]float64, len(f.shapes))

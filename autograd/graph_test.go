@@ -50,7 +50,7 @@ type graph struct {
 	leaves []graphLeaf
 	steps  []graphStep
 	loss   []lossTerm
-	once   bool     // what is read for the last time is read once
+	once   bool     // Once is called before the last read of a value
 	needs  []uint64 // of each variable: the leaves whose gradients it takes part in
 	reads  []int    // of each variable
 }

@@ -23,7 +23,7 @@ func TestInBackwardPeak(t *testing.T) {
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
 	x := in.Uniform(-1, 1, size.rows, size.steps, size.width).Value()
 	m := &gptBlock{*newRunBlock(in, size.width), size.heads}
-	var block int64 // what the forward pass of one holds without a checkpoint
+	var block int64 // memory of one block after its forward pass without a checkpoint
 	for _, tape := range in.Steps(1) {
 		v, before := tape.Leaf(x), b.Bytes()
 		m.Forward(tape, v)

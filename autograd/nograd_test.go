@@ -87,7 +87,7 @@ func TestNoGradOfEveryOperation(t *testing.T) {
 					own++
 				}
 				if name == "entropy" {
-					own += 2 // the word for faults, and what the loss has read
+					own += 2 // the word for faults, and the operand of the loss
 				}
 				assert.LessOrEqual(t, b.Live()-before, own, "%s: nothing but the result and what was not read", name)
 			}

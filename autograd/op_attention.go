@@ -153,7 +153,7 @@ func (t *Tape) grouped(op string, q, k, v *Variable, cfg AttentionConfig) (*Vari
 	qs, ks, vs := q.Shape(), k.Shape(), v.Shape()
 	n := len(qs)
 	if n < 3 || len(ks) != n || len(vs) != n || ks[n-3] != vs[n-3] || ks[n-3] == 0 || qs[n-3]%ks[n-3] != 0 {
-		t.fail(op, fmt.Errorf("%w: queries %v, keys %v, values %v: want heads in dimension -3, of queries a multiple of the others", tensor.ErrShape, qs, ks, vs))
+		t.fail(op, fmt.Errorf("%w: queries %v, keys %v, values %v: want heads in dimension -3, where those of queries are a multiple of the others", tensor.ErrShape, qs, ks, vs))
 		return q, k, v, cfg
 	}
 	heads := ks[n-3]

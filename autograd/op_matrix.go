@@ -169,7 +169,7 @@ func (t *Tape) BMM(a, b *Variable, options ...tensor.MatMulOption) *Variable {
 		return t.inert()
 	}
 	if x, y := a.Shape(), b.Shape(); len(x) != 3 || len(y) != 3 || x[0] != y[0] {
-		t.fail("BMM", fmt.Errorf("%w: %v and %v: want two batches of as many matrices", tensor.ErrShape, x, y))
+		t.fail("BMM", fmt.Errorf("%w: %v and %v: want two batches with the same number of matrices", tensor.ErrShape, x, y))
 		return t.inert()
 	}
 	return t.MatMul(a, b, options...)

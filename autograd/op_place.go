@@ -173,7 +173,7 @@ func (t *Tape) Unsqueeze(x *Variable, axis int) *Variable {
 		at += len(shape) + 1
 	}
 	if at < 0 || at > len(shape) {
-		t.fail("Unsqueeze", fmt.Errorf("%w: %v has no place for dimension %d", tensor.ErrShape, shape, axis))
+		t.fail("Unsqueeze", fmt.Errorf("%w: can't insert dimension %[3]d in %[2]v", tensor.ErrShape, shape, axis))
 		return t.inert()
 	}
 	return t.Reshape(x, slices.Insert(shape, at, 1)...)

@@ -33,7 +33,6 @@ func (p *pooling) Forward(c *Call) (*tensor.Tensor, error) {
 	return c.saving(y, err, indices)
 }
 
-// Backward gives x its gradient.
 func (p *pooling) Backward(c *Call, g *tensor.Tensor) (err error) {
 	var d *tensor.Tensor
 	shape := c.dims(c.Input(0))
@@ -66,7 +65,6 @@ func (p *adaptivePooling) Forward(c *Call) (*tensor.Tensor, error) {
 	return c.Runtime().AdaptiveAvgPool2d(c.Context(), c.Input(0), p.size.list()...)
 }
 
-// Backward gives x its gradient.
 func (p *adaptivePooling) Backward(c *Call, g *tensor.Tensor) error {
 	d, err := c.Runtime().AdaptiveAvgPool2dGrad(c.Context(), g, c.Input(0).Shape(), p.size.list()...)
 	return c.GiveReplacing(0, g, d, err)

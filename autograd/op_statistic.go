@@ -120,7 +120,6 @@ func (s *statistic) Forward(c *Call) (y *tensor.Tensor, err error) {
 	return c.saving(y, err, x, y)
 }
 
-// Backward gives x its gradient.
 func (s *statistic) Backward(c *Call, g *tensor.Tensor) (err error) {
 	var d *tensor.Tensor
 	rt, ctx, x, y := c.Runtime(), c.Context(), c.Input(0), c.Result()
@@ -150,7 +149,6 @@ func (v *variation) Forward(c *Call) (*tensor.Tensor, error) {
 	return c.Runtime().Var(c.Context(), c.Input(0), v.correction, v.axes.list()...)
 }
 
-// Backward gives x its gradient.
 func (v *variation) Backward(c *Call, g *tensor.Tensor) error {
 	d, err := c.Runtime().VarGrad(c.Context(), g, c.Input(0), v.correction, v.axes.list()...)
 	return c.GiveReplacing(0, g, d, err)

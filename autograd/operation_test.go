@@ -19,13 +19,13 @@ type role int
 const (
 	constant role = iota // needs no gradient
 	leaf
-	earlier // needs one, and has some from what was recorded before the operation
+	earlier // needs one, and has one from an operation recorded before
 	later   // and has some when the operation's backward step runs
 )
 
 // gradientsOf are the gradients of the operands that need one, and nil for the others: those of the
 // sum of f's result times weights, plus 3 for each element of an operand whose role says so. It
-// counts what is left.
+// checks for leaks.
 func gradientsOf(b *tapetest.Bench, f function, args [][]float64, roles []role) (grads [][]float64) {
 	b.T.Helper()
 	about := fmt.Sprintf("%s %v %v", f.name, f.shapes, roles)

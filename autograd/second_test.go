@@ -12,7 +12,7 @@ import (
 )
 
 // TestNoGradientsOfGradients: there is no double backward. The guide on the training loop has the
-// errors, and what to do instead: a gradient that is written as operations has one.
+// errors, and the alternative: a gradient that is written as operations has a gradient.
 func TestNoGradientsOfGradients(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x, w := tapetest.Upload(b, []float64{0.5, -1}, 1, 2), tapetest.Upload(b, []float64{1, 2, 0.3, -1, 0.5, 1}, 3, 2)

@@ -29,7 +29,7 @@ type soakFixture struct {
 	filler []memcache.Block
 
 	filled  bool // memory was short: an allocation may fail
-	faulty  bool // so may what a fault was ordered for
+	faulty  bool // a fault was set: calls may fail
 	broken  bool // the device has, or will have, its sticky error
 	dropped bool // tensors that the garbage collector is to find
 	calls   int64

@@ -172,7 +172,7 @@ func (w *soakFixture) compute(c command) error {
 	d := &domain{margin: math.Inf(1)}
 	y, ok := op.naive(d, p, xs[:op.arity])
 	if op.name != "ReLU" && d.margin < 0.05 {
-		return nil // the quotient of rounding errors is no number to compare
+		return nil // a quotient of rounding errors can't be compared
 	}
 	t, err := runtimeOps[op.name](w.sides[first.side].rt, w.ctx(), p, ts[:op.arity])
 	switch {

@@ -102,7 +102,7 @@ func TestIntermediatesAreFreedAfterTheirLastUse(t *testing.T) {
 	tape := autograd.NewTape(b.Ctx, b.RT)
 	u := tape.Leaf(x)
 	shift := tape.AddScalar(u, 1) // Square needs it
-	square := tape.Square(shift)  // nobody needs it
+	square := tape.Square(shift)  // no gradient needs it
 	exp := tape.Exp(square)       // needed by its own gradient
 	kept := tape.Neg(exp).Keep()
 	loss := tape.Sum(kept)

@@ -12,7 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// A model learns exclusive or in bfloat16. Its parameters are float32, for the updates that bfloat16 would lose.
+// A model learns exclusive or in bfloat16. Its parameters are float32, for the updates that
+// bfloat16 would lose.
 func ExampleComputeDtype() {
 	ctx := context.Background()
 	env, err := tensor.Open("host")
@@ -33,7 +34,7 @@ func ExampleComputeDtype() {
 	}
 	check(in.Err())
 
-	tape := autograd.NoGrad(ctx, env) // in float32, as it has not been told otherwise
+	tape := autograd.NoGrad(ctx, env) // in float32, the default
 	best, err := env.ArgMax(ctx, model.Forward(tape, tape.Input(x)).Value())
 	check(err)
 	answers, err := tensor.ToSlice[int32](ctx, best, nil)

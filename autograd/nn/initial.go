@@ -52,7 +52,7 @@ func (in *Initializer) Reset(p *autograd.Parameter, initial Initial) {
 
 func (in *Initializer) reset(call string, p *autograd.Parameter, initial Initial) {
 	if initial == nil {
-		in.fail(call, fmt.Errorf("%w: there are no values", autograd.ErrInvalid))
+		in.fail(call, fmt.Errorf("%w: the Initial is nil", autograd.ErrInvalid))
 		return
 	}
 	if in.dry() {
@@ -103,7 +103,7 @@ func InitConstant(v float64) Initial {
 func InitUniform(low, high float64) Initial {
 	return func(r *rand.Rand, _ tensor.Shape, data []float64) error {
 		if !(low <= high && high-low <= math.MaxFloat64) {
-			return fmt.Errorf("InitUniform: %w: from %v to %v: want two numbers, the first one not the greater", autograd.ErrInvalid, low, high)
+			return fmt.Errorf("InitUniform: %w: from %v to %v: want finite bounds, the lower one first", autograd.ErrInvalid, low, high)
 		}
 		return fillWith(data, func() float64 { return low + (high-low)*r.Float64() })
 	}

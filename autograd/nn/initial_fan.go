@@ -13,7 +13,7 @@ import (
 // second and the first dimension, each times the product of the dimensions after the second.
 func fans(name string, shape tensor.Shape) (in, out float64, err error) {
 	if len(shape) < 2 {
-		return 0, 0, fmt.Errorf("%s: %w %v: fans are of two dimensions at least", name, tensor.ErrShape, shape)
+		return 0, 0, fmt.Errorf("%s: %w %v: want at least two dimensions", name, tensor.ErrShape, shape)
 	}
 	field := 1.0
 	for _, n := range shape[2:] {

@@ -88,7 +88,7 @@ func Init(ctx context.Context, rt *tensor.Runtime, options ...InitOption) *Initi
 	case in.dtype != tensor.Float32 && in.dtype != tensor.Float64:
 		in.fail("Init", fmt.Errorf("%w: parameters must be float32 or float64, not %v: for 16 bits see ComputeDtype", tensor.ErrDtype, in.dtype))
 	case in.compute.Wide() != 0 && in.compute.Wide() != in.dtype:
-		in.fail("Init", fmt.Errorf("%w: parameters are %v: tapes compute in %v from %v ones", tensor.ErrDtype, in.dtype, in.compute, in.compute.Wide()))
+		in.fail("Init", fmt.Errorf("%w: parameters are %v: a tape that computes in %v needs %v ones", tensor.ErrDtype, in.dtype, in.compute, in.compute.Wide()))
 	default:
 		if in.compute != tensor.Float32 && in.compute.Wide() == 0 {
 			in.fail("Init", fmt.Errorf("%w: a tape can't compute in %v: want a dtype of 16 bits, or float32", tensor.ErrDtype, in.compute))

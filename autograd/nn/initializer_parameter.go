@@ -42,7 +42,7 @@ func (in *Initializer) fanIn(call string, fan int, shape ...int) *autograd.Param
 func (in *Initializer) Uniform(low, high float64, shape ...int) *autograd.Parameter {
 	call := fmt.Sprintf("Uniform(%v, %v) of %v", low, high, tensor.Shape(shape))
 	if !(low <= high && high-low <= math.MaxFloat64) {
-		in.fail(call, fmt.Errorf("%w: want two numbers, the first one not the greater", autograd.ErrInvalid))
+		in.fail(call, fmt.Errorf("%w: want finite bounds, the lower one first", autograd.ErrInvalid))
 	}
 	return in.parameter(call, func() float64 { return low + (high-low)*in.rand.Float64() }, shape...)
 }

@@ -122,7 +122,7 @@ func (c *KVCache) check(t *autograd.Tape, layer int, q, k, v *autograd.Variable,
 	case t.Recording():
 		return 0, fmt.Errorf("%w: the tape records a backward pass: want one of NoGrad", autograd.ErrInvalid)
 	case t.Runtime().Capturing() != nil:
-		return 0, t.Runtime().Capturing().Refuse("KVCache", "each step has a token more")
+		return 0, t.Runtime().Capturing().Refuse("KVCache", "each step has one more token")
 	case cfg.Mask != nil || cfg.Keys != 0:
 		return 0, fmt.Errorf("%w: a mask, or %d keys: tokens are causal, and may have a KeyPadding", autograd.ErrInvalid, cfg.Keys)
 	case layer < 0 || layer >= c.cfg.Layers:

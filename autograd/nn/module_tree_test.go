@@ -211,7 +211,7 @@ func TestModulesOfTrees(t *testing.T) {
 		for _, p := range params {
 			require.Equal(t, g.at[p.Parameter], p.Value().Label().Module, "seed %d", seed)
 			if p.Grad() != nil {
-				if !g.two[p.Parameter] { // else the gradient is made in either place
+				if !g.two[p.Parameter] { // otherwise the gradient is made in either module
 					require.Equal(t, g.at[p.Parameter], p.Grad().Label().Module, "seed %d", seed)
 				}
 				require.NoError(t, p.ZeroGrad(b.Ctx))

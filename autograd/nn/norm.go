@@ -21,7 +21,7 @@ import (
 type BatchNorm struct {
 	Weight, Bias *autograd.Parameter // (channels); nil: none
 	Mean, Var    *tensor.Tensor      // running statistics, (channels); nil: none
-	Batches      *tensor.Tensor      // number of batches so far, a scalar of int64; nil: not counted
+	Batches      *tensor.Tensor      // batches so far, a scalar of int64; nil: not counted
 	// Momentum is the batch's share of the new running statistics; nil: 0.1; NaN: they are the mean
 	// of all batches.
 	Momentum *float64
@@ -207,7 +207,7 @@ func (in *Initializer) GroupNorm(groups, channels int, options ...LayerOption) *
 type RMSNorm struct {
 	Weight *autograd.Parameter // of Shape; nil: none
 	Shape  []int               // the last dimensions of x
-	Eps    float64             // added to the mean square; 0: the distance from 1 to x's next number
+	Eps    float64             // added to the mean square; 0: that of [autograd.Tape.RMSNorm]
 }
 
 // Forward returns x over its root mean square.

@@ -226,7 +226,7 @@ func (r *Recurrent) check(x, h0, c0 *autograd.Variable) error {
 	}
 	for _, s := range present(x, h0, c0)[1:] {
 		if got := s.Shape(); s.Tensor() != nil && x.Tensor() != nil && (len(got) != len(shape) || got[0] != len(r.Cells)) {
-			return fmt.Errorf("%w: first states %v for %v: want %d of them, and a batch if the sequences have one", tensor.ErrShape, got, shape, len(r.Cells))
+			return fmt.Errorf("%w: initial states %v for %v: want %d of them, and a batch if the sequences have one", tensor.ErrShape, got, shape, len(r.Cells))
 		}
 	}
 	return nil

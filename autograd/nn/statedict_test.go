@@ -60,7 +60,7 @@ func TestSaveAndLoadModel(t *testing.T) {
 	require.ErrorIs(t, nn.LoadModel(b.Ctx, nil, path), autograd.ErrInvalid)
 	require.ErrorIs(t, nn.SaveModel(b.Ctx, nil, path), autograd.ErrInvalid, "an empty file would take the place of a good one")
 
-	// Other names and shapes are told of together, and change nothing.
+	// One error lists other names and shapes, and nothing changes.
 	wrong := nn.Sequential{&nn.Linear{Weight: b.ParameterOf(tapetest.Upload(b, []float64{5}, 1, 1)), Bias: b.Number(6)}}
 	err = nn.LoadModel(b.Ctx, wrong, path)
 	require.ErrorIs(t, err, safetensors.ErrState)

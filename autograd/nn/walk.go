@@ -250,7 +250,7 @@ func (w *walk) ask(name string, v reflect.Value) bool {
 	case v.Kind() == reflect.Pointer && v.IsNil():
 		return true
 	case promotesNil(v):
-		w.refuse(name, fmt.Sprintf("%v embeds a nil value whose methods it has", v.Type()))
+		w.refuse(name, fmt.Sprintf("%v embeds a nil value and has its methods", v.Type()))
 		return true
 	}
 	w.isLayer(name, typeName(layer))

@@ -86,7 +86,7 @@ func TestLoadIntoKeepsDtypes(t *testing.T) {
 func TestBF16Offloaded(t *testing.T) {
 	rt := open(t)
 	random := rand.New(rand.NewPCG(7, 8))
-	const n = 700_001 // neither whole pieces of pinned memory nor of what is widened
+	const n = 700_001 // not a multiple of a piece of pinned memory, nor of an upcast
 	want := make([]tensor.BF16, n)
 	for i := range want {
 		want[i] = tensor.BF16(random.Uint32())

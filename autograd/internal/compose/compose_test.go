@@ -191,7 +191,7 @@ func TestRefusedPairs(t *testing.T) {
 			tr := trial{seed: seed, options: p.stays | penalty, steps: 2}.made()
 			both := *tr
 			both.options |= p.goes
-			if err := check(machines, &both); err != nil { // else no part of this program is offloaded
+			if err := check(machines, &both); err != nil { // otherwise no part of this program is offloaded
 				times++
 				require.True(t, errors.Is(err, autograd.ErrInvalid) || errors.Is(err, tensor.ErrCapturing), "%v: %v", both.options, err)
 			}

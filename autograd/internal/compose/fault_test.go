@@ -97,7 +97,7 @@ func checkFault(machines []*machine, tr *trial) (reached bool, err error) {
 			reached = err != nil || got.failed != nil || m.pinnedFailures() > before
 		}
 		switch {
-		case i > 0 && (err != nil || tr.fault.sticky()): // what came from the first rank is undefined
+		case i > 0 && (err != nil || tr.fault.sticky()): // data from the first rank is undefined
 			err = nil
 		case err == nil && (got.failed == nil || !tr.moves()):
 			err = differ(want[min(i, len(want)-1)], got)

@@ -107,7 +107,7 @@ func together(machines []*machine, f func(i int, comm device.Communicator) error
 			comm, err := m.dev.(device.Collectives).NewCommunicator(ctx, id, n, len(machines), device.CommunicatorOptions{Timeout: time.Minute, Overlapped: true})
 			if err == nil {
 				err = f(n, comm)
-				_ = comm.Close() // what has ended it is an error of the training
+				_ = comm.Close() // the training returns its error
 			}
 			errs[n] = err
 		})

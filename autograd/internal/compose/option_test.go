@@ -28,7 +28,7 @@ const (
 	sequential // a Sequential runs its layers, not the program
 	checkpoints
 	offloadActivations
-	littlePinned // memory for some of what is offloaded
+	littlePinned // pinned memory for only some of the offloaded tensors
 	notAhead     // nothing is brought back before it is needed
 	offloadParameters
 	offloadState
@@ -83,7 +83,7 @@ func (o options) has(p options) bool { return o&p == p }
 
 // legal returns the set without excluded options, and with those that its options need.
 func (o options) legal() options {
-	if o.has(accumulate | shardGradients) { // what each pass reduces is added to what is there, in another order
+	if o.has(accumulate | shardGradients) { // each pass adds its reduced gradients in another order
 		o |= noSync
 	}
 	for _, p := range slices.Concat(refused, apart) {

@@ -140,7 +140,7 @@ func count(vs []*autograd.Variable, v *autograd.Variable) (n int) {
 // operation is a function of two values of (rows, width) in a step.
 type operation struct {
 	text string
-	once bool // it reads a once, and no other operation does on the way
+	once bool // it reads a once, and no other operation does in between
 	// kind and layer are of the layers that it computes with, which are the w-th ones; apply may be
 	// nil then.
 	kind  string

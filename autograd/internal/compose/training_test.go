@@ -40,7 +40,7 @@ type run struct {
 	batch      int              // the first of this rank's
 	results    []nn.NamedTensor // of the captured step, or of one that has just been taken
 	seen       []observation
-	peak       int64 // of what tensors hold, in the second step or a later one
+	peak       int64 // of the memory of tensors, in the second step or a later one
 	statistics tensor.OffloadStats
 	failed     error // the first error of a step, which was taken again
 }
@@ -175,7 +175,7 @@ func (r *run) take() error {
 	if err := tensor.CopyFrom(r.ctx, r.x, data); err != nil {
 		return err
 	}
-	if r.has(capture) && r.step > 0 { // the first step makes what a capture finds
+	if r.has(capture) && r.step > 0 { // the first step makes the state that a capture needs
 		if r.graph == nil {
 			graph, err := r.rt.Capture(r.ctx, r.minimize)
 			if err != nil {
@@ -209,7 +209,7 @@ func (r *run) look() error {
 			return err
 		}
 	}
-	if r.parallel != nil { // behind the wait for what has just been read
+	if r.parallel != nil { // after the wait for the read above
 		if err := r.parallel.Err(); err != nil {
 			return err
 		}

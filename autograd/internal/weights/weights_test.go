@@ -112,7 +112,7 @@ func TestRounds(t *testing.T) {
 	for _, f := range formats {
 		var numbers []float64
 		for range 20_000 {
-			// A number of the format, the tie after it, and what is next to the tie in float64.
+			// A number of the format, the tie after it, and the neighbours of the tie in float64.
 			m := float64(random.IntN(1 << f.bits))
 			x := math.Ldexp(m, f.least+random.IntN(30)) * (1 - 2*float64(random.IntN(2)))
 			tie := x + math.Copysign(math.Ldexp(0.5, f.least+random.IntN(30)), x)
