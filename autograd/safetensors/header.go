@@ -170,10 +170,13 @@ func (h *header) readInfo(d *json.Decoder, name string) error {
 		size = sizes[at].size
 	}
 	want, ok := bytesOf(info.Shape, size)
-	if at < 0 && ok { // an unknown dtype, of unknown size
+	if !ok || end < begin {
+		return formatError("tensor %q, %s %v, takes from byte %d to %d: want an end after the beginning, and a shape of at most 2^63-1 bytes", name, info.Dtype, info.Shape, begin, end)
+	}
+	if at < 0 { // an unknown dtype, of unknown size
 		want = end - begin
 	}
-	if !ok || end < begin || end-begin != want {
+	if end-begin != want {
 		return formatError("tensor %q, %s %v, takes from byte %d to %d, instead of %d bytes", name, info.Dtype, info.Shape, begin, end, want)
 	}
 	info.Begin, info.Bytes = begin, want

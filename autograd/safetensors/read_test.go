@@ -62,7 +62,7 @@ func TestRead(t *testing.T) {
 
 // TestRefuse: invalid files are refused, each with its fault.
 func TestRefuse(t *testing.T) {
-	overflow := "instead of"
+	overflow := "a shape of at most 2^63-1 bytes"
 	if math.MaxInt < math.MaxInt64 { // the dimension itself is too large
 		overflow = "has a dimension of"
 	}
@@ -102,7 +102,9 @@ func TestRefuse(t *testing.T) {
 		"many dimensions":       {file(`{"a":{"dtype":"U8","shape":[`+strings.Repeat("1,", 64)+`1],"data_offsets":[0,1]}}`, 1), "more than 64"},
 		"more than an int":      {file(`{"a":{"dtype":"U8","shape":[9223372036854775807,3],"data_offsets":[0,1]}}`, 1), overflow},
 		"too few bytes":         {file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,7]}}`, 7), "instead of 8 bytes"},
-		"an end before":         {file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}}`, 8), "instead of 8 bytes"},
+		"an end before":         {file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}}`, 8), "from byte 8 to 0: want an end after the beginning"},
+		"an unknown end before": {file(`{"a":{"dtype":"X9","shape":[2],"data_offsets":[8,6]}}`, 8), "from byte 8 to 6: want an end after the beginning"},
+		"too large a shape":     {file(`{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,8]}}`, 8), "a shape of at most 2^63-1 bytes"},
 		"a file that was cut":   {file(one, 7), "was the file cut off"},
 		"more than the tensors": {file(one, 9), "the tensors take 8 bytes"},
 		"data of nothing":       {file("{}", 1), "the tensors take 0 bytes"},
