@@ -226,5 +226,19 @@ func TestMetricsRefuse(t *testing.T) {
 	require.ErrorContains(t, err, "2 labels are outside of [0, 3)")
 	require.Equal(t, metric.Matrix{{0, 0, 0}, {1, 0, 0}, {0, 0, 0}}, matrix)
 	require.ErrorIs(t, metric.NewMean(b.Ctx, nil).Reset(b.Ctx), autograd.ErrInvalid)
+	for name, zero := range map[string]interface {
+		Err() error
+		Reset(context.Context) error
+		Close() error
+	}{"Mean": new(metric.Mean), "Confusion": new(metric.Confusion)} {
+		require.ErrorIs(t, zero.Err(), autograd.ErrInvalid, name)
+		require.ErrorIs(t, zero.Reset(b.Ctx), autograd.ErrInvalid, name)
+		require.NoError(t, zero.Close(), name)
+	}
+	_, err = new(metric.Mean).Value(b.Ctx)
+	require.ErrorIs(t, err, autograd.ErrInvalid)
+	tape = autograd.NoGrad(b.Ctx, b.RT)
+	new(metric.Mean).Add(tape, autograd.Upload(tape, make([]float32, 1)), autograd.Upload(tape, make([]int32, 1)).Value())
+	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 	require.NoError(t, in.Close())
 }

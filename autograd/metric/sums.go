@@ -31,7 +31,12 @@ func newSums(ctx context.Context, call string, rt *tensor.Runtime, ignore []int,
 }
 
 // Err returns the error of making the metric, or nil.
-func (s *sums) Err() error { return s.err }
+func (s *sums) Err() error {
+	if s.err == nil && s.rt == nil {
+		return fmt.Errorf("metric: %w: the metric was not made by NewMean or NewConfusion", autograd.ErrInvalid)
+	}
+	return s.err
+}
 
 // Sums returns the sums in device memory. The metric owns them. To add those of all ranks, call
 // parallel.Parallel.AllReduce on them, before the value is read and Reset is called.
@@ -39,8 +44,8 @@ func (s *sums) Sums() *tensor.Tensor { return s.total }
 
 // Reset sets the sums to 0, for example before an epoch. In a capture it does so at each replay.
 func (s *sums) Reset(ctx context.Context) error {
-	if s.err != nil {
-		return s.err
+	if err := s.Err(); err != nil {
+		return err
 	}
 	return s.rt.Zero(ctx, s.total)
 }
@@ -50,8 +55,8 @@ func (s *sums) Close() error { return s.total.Release() }
 
 // read waits for the device.
 func (s *sums) read(ctx context.Context) ([]float64, error) {
-	if s.err != nil {
-		return nil, s.err
+	if err := s.Err(); err != nil {
+		return nil, err
 	}
 	return tensor.ToSlice[float64](ctx, s.total, nil)
 }
@@ -61,7 +66,7 @@ func (s *sums) add(t *autograd.Tape, call string, f func(c *autograd.Tape) *auto
 	if t.Err() != nil {
 		return
 	}
-	err := s.err
+	err := s.Err()
 	if err == nil && t.Runtime() != s.rt {
 		err = fmt.Errorf("%w: the tape is of another runtime than the metric", tensor.ErrRuntime)
 	}
