@@ -119,16 +119,16 @@ func (a *account) addBlocks() {
 		}
 	}
 	if old > 0 {
-		a.note("%s allocated before the recording began: held from its start on", countBlocks(old))
+		a.note("%s allocated before the recording began: shown as held from its start", countBlocks(old))
 	}
 	if odd > 0 {
-		a.note("%s allocated where the entries have one that was not freed: entries are missing, and what was there ends", countBlocks(odd))
+		a.note("%s allocated at the address of a block that was not freed: entries are missing, and the earlier block counts as freed there", countBlocks(odd))
 	}
 	if missing > 0 {
-		a.note("%s in use by the entries, and not in the segments at the end: entries are missing", countBlocks(missing))
+		a.note("%s in use according to the entries, but absent from the segments at the end: entries are missing", countBlocks(missing))
 	}
 	if !a.exact {
-		a.note("the entries do not tell how large all blocks are: such a block counts as what was asked for, rounded")
+		a.note("the entries lack the sizes of some blocks: such a block counts with its requested size, rounded up")
 	}
 }
 

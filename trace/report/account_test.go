@@ -132,7 +132,7 @@ func TestForgetfulHistory(t *testing.T) {
 	require.Same(t, &a.profiles[1], a.forgotten, "and so is what the page says first")
 	require.Less(t, a.peakReserved, l.cache.MaxMemoryReserved())
 	require.Equal(t, l.cache.MaxMemoryReserved(), a.mostReserved)
-	require.Contains(t, strings.Join(a.notes, "\n"), "the history does not have the peak")
+	require.Contains(t, strings.Join(a.notes, "\n"), "the history does not contain the peak")
 }
 
 // life is the moments and the size of a block, as TestAnyEntries computes them.
@@ -236,8 +236,8 @@ func TestAnyEntries(t *testing.T) {
 		}
 		require.ElementsMatch(t, want, got)
 		notes := strings.Join(a.notes, "\n")
-		require.Equal(t, replaced > 0, strings.Contains(notes, countBlocks(replaced)+" allocated where the entries have one"), notes)
-		require.Equal(t, missing > 0, strings.Contains(notes, countBlocks(missing)+" in use by the entries"), notes)
+		require.Equal(t, replaced > 0, strings.Contains(notes, countBlocks(replaced)+" allocated at the address of a block that was not freed"), notes)
+		require.Equal(t, missing > 0, strings.Contains(notes, countBlocks(missing)+" in use according to the entries"), notes)
 		peak, at := int64(-1), int32(0)
 		for m := int32(-1); m < a.moments(); m++ {
 			held := sum(a.heldAt(m))

@@ -59,7 +59,7 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 		s.shortage, s.failing = l.shortage(o.OutOfMemory), o.OutOfMemory.Label.Step
 	}
 	if len(s.entries) == 0 {
-		s.notes = append(s.notes, "the cache's history is off: RecordHistory keeps what happens from then on")
+		s.notes = append(s.notes, "the cache's history is empty: RecordHistory records the events after its call")
 	}
 	a, err := newAccount(s)
 	if err != nil {
@@ -91,7 +91,7 @@ func (a *account) addPeak(peak *profile, reserved int64) {
 	if peak.allocated > a.peakBytes {
 		a.forgotten = peak
 		if len(a.entries) > 0 {
-			a.note("the history does not have the peak: at most %d bytes are allocated in it, and at the peak of the program %d; who held those the cache tells",
+			a.note("the history does not contain the peak: it has at most %d allocated bytes, and the peak of the program is %d; its holders are from the cache's own profile",
 				a.peakBytes, peak.allocated)
 		}
 	}

@@ -31,10 +31,10 @@ func fromRecording(rec *recording.Recording) *source {
 		s.limit = rec.Limit
 	}
 	if rec.Initial > 0 {
-		s.notes = append(s.notes, "the recording began when memory was in use: its first "+strconv.Itoa(rec.Initial)+" entries are what was there")
+		s.notes = append(s.notes, "memory was in use when the recording began: its first "+strconv.Itoa(rec.Initial)+" entries describe that memory")
 	}
 	if rec.Unfinished {
-		s.notes = append(s.notes, "the recording was not closed: it ends before its program did")
+		s.notes = append(s.notes, "the recording was not closed: it may lack the program's last events")
 	}
 	return s
 }
@@ -198,5 +198,5 @@ func (s *source) addMarks(d *details) {
 		s.spans = append(s.spans, span{step: int64(i + 1), from: from, to: max(m.to, from), h2d: -1, d2h: -1, hostTime: -1, deviceTime: -1})
 		from = max(m.to, from)
 	}
-	s.notes = append(s.notes, "the recording has no marks of steps: each ends with a step of the optimiser ("+optimizer[0].name+")")
+	s.notes = append(s.notes, "the recording has no step marks: each step is taken to end with a step of the optimiser ("+optimizer[0].name+")")
 }

@@ -73,7 +73,7 @@ func withEmptyCache(rec *recording.Recording, always bool) *recording.Recording 
 // estimateHistory is estimate for a cache's history, if that begins with an empty cache and is
 // complete.
 func (r *Report) estimateHistory(rec *recording.Recording, o Options) {
-	const instead = "; a recording of trace/record, made from the start, is replayed by cistern report"
+	const instead = "; cistern report can replay a recording that trace/record made from the program's start"
 	a := r.account
 	if reason := a.partial(); reason != "" {
 		a.note("other options can't be tried: %s%s", reason, instead)
@@ -85,7 +85,7 @@ func (r *Report) estimateHistory(rec *recording.Recording, o Options) {
 			return
 		}
 	}
-	a.note("other options can't be tried: the history does not have all that its calls depended on, and made again they cost something else%s", instead)
+	a.note("other options can't be tried: a replay of the history does not reproduce its figures, because it lacks events that its calls depended on%s", instead)
 }
 
 // replays reports whether a replay of the entries under their own options reproduces their figures.
@@ -125,10 +125,10 @@ func (a *account) partial() string {
 	case len(a.entries) == 0:
 		return "there is no history"
 	case a.forgotten != nil:
-		return "the history does not have the peak"
+		return "the history does not contain the peak"
 	}
 	if a.late() {
-		return "the history begins with memory in use, or has forgotten its beginning"
+		return "memory was in use before the first entry of the history"
 	}
 	return ""
 }

@@ -20,7 +20,7 @@ func TestBlocksBeforeTheRecording(t *testing.T) {
 	for text, want := range map[string]int{header + freed + other: 3, header + other: 2} {
 		reports, err := Read(strings.NewReader(text), "run", Options{})
 		require.NoError(t, err)
-		require.Contains(t, reports[0].account.notes, countBlocks(want)+" allocated before the recording began: held from its start on")
+		require.Contains(t, reports[0].account.notes, countBlocks(want)+" allocated before the recording began: shown as held from its start")
 	}
 }
 

@@ -101,5 +101,5 @@ func TestShownPart(t *testing.T) {
 			require.Regexp(t, "^the whole run, steps 1 to 5 · ", about())
 		}
 	}
-	require.Regexp(t, `^the end of the run, steps 8\d to 100 of 1 to 100 that were profiled · `, about())
+	require.Regexp(t, `^the end of the run, steps 8\d to 100 of the profiled steps 1 to 100 · `, about())
 }

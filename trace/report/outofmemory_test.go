@@ -62,7 +62,7 @@ func TestOutOfMemoryPage(t *testing.T) {
 	held, _, _ := b.held()
 	require.Equal(t, oom.Allocated, held)
 	require.NotContains(t, text("kept"), "activation 3", "what step 3 holds it has not left behind")
-	require.Contains(t, text("kept-about"), "Blocks of step 3, in which memory ran out, are left out")
+	require.Contains(t, text("kept-about"), "Blocks of step 3, in which memory ran out, are not counted")
 	require.EqualValues(t, oom.Allocated-5<<20, browsertest.Eval[int64](b.Browser, `report.page.r.kept.reduce((a, k) => a + k.bytes, 0)`))
 
 	// The figures of a recording are those of its entries.

@@ -83,7 +83,7 @@ func (s *source) checkFinal() error {
 		}
 		for _, b := range seg.blocks {
 			if b.size < 0 || b.size > maxBytes || b.requested < 0 || b.requested > b.size {
-				return fmt.Errorf("a block at the end has %d bytes, of which %d were asked for", b.size, b.requested)
+				return fmt.Errorf("a block at the end has %d bytes, of which %d were requested", b.size, b.requested)
 			}
 		}
 	}

@@ -47,18 +47,18 @@ func TestWhatIfOfHistory(t *testing.T) {
 func TestWhatIfOfLateHistory(t *testing.T) {
 	for want, program := range map[string]func(l *ledger){
 		"there is no history": func(l *ledger) { require.NoError(t, l.cache.RecordHistory(memcache.HistoryOptions{})) },
-		"the history begins with memory in use": func(l *ledger) {
+		"memory was in use before the first entry": func(l *ledger) {
 			l.alloc(memcache.Label{}, 3<<20, 0)
 			require.NoError(t, l.cache.RecordHistory(everything))
 			l.free(l.alloc(memcache.Label{}, 1<<20, 0))
 		},
-		"the history does not have the peak": func(l *ledger) {
+		"the history does not contain the peak": func(l *ledger) {
 			l.free(l.alloc(memcache.Label{}, 30<<20, 0))
 			require.NoError(t, l.cache.EmptyCache(t.Context()))
 			require.NoError(t, l.cache.RecordHistory(everything))
 			l.free(l.alloc(memcache.Label{}, 1<<20, 0))
 		},
-		"made again they cost something else": func(l *ledger) { // the limit that refused is gone
+		"a replay of the history does not reproduce its figures": func(l *ledger) { // the limit that refused is gone
 			l.alloc(memcache.Label{}, 30<<20, 0)
 			require.NoError(t, l.cache.SetMemoryFraction(0.2))
 			_, err := l.cache.Alloc(t.Context(), 100<<20, l.streams[0])

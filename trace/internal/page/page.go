@@ -84,11 +84,11 @@ func (p *Page) Write(w io.Writer) error {
     <h1 id="name">`+title+`</h1>
     <p id="about"></p>
   </div>
-  <div class="tools">`+p.Tools+`<button id="theme" type="button" title="light, dark, or as the system has it">Theme: system</button></div>
+  <div class="tools">`+p.Tools+`<button id="theme" type="button" title="light, dark, or the system’s choice">Theme: system</button></div>
 </header>
 <main id="main" aria-busy="true">
   <p id="wait">Reading the data…</p>
-  <noscript><p>This page needs JavaScript. Its script is part of the file, and nothing is loaded from elsewhere.</p></noscript>
+  <noscript><p>This page needs JavaScript. Its script is part of the file; nothing is loaded from elsewhere.</p></noscript>
 `+p.Body+`</main>
 <div id="tip" hidden></div>
 <script type="text/plain" id="data">`)

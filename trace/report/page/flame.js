@@ -76,7 +76,7 @@ class Flame {
       style: { left: `${(100 * c.from) / top.bytes}%`, width: `${(100 * c.node.bytes) / top.bytes}%`, top: `${c.depth * height}px`, background: c.colour, color: inkOn(c.colour) },
       onclick: () => (c.rest ? null : this.open(i === 0 ? this.path.slice(0, -1) : c.node.path)),
       onpointermove: (e) => tip.show(e.clientX, e.clientY, el("div", { class: "tip-head" }, c.names.slice(0, 24).map((n) => el("div", {}, shorten(n, 200)))),
-        row("bytes", exactly(c.node.bytes)), row("of all", part), row("blocks", count(c.node.blocks))),
+        row("bytes", exactly(c.node.bytes)), row("share", part), row("blocks", count(c.node.blocks))),
       onpointerleave: () => tip.hide(),
     }, this.text(c, (this.box.clientWidth * c.node.bytes) / top.bytes - 16));
   }

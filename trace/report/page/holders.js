@@ -11,11 +11,11 @@ class Holders {
     if (r.tags.some((t) => t)) columns.push({ name: "tags", text: true, value: (h) => owners.tags(h.owner), show: (h) => words(owners.tags(h.owner).replaceAll("\n", ", ")) });
     columns.push(
       { name: "held", title: "bytes of all blocks", value: (h) => h.bytes, show: (h) => bytes(h.bytes) },
-      { name: "of all", value: (h) => h.bytes, show: (h) => percent(h.bytes, this.all) },
+      { name: "share", value: (h) => h.bytes, show: (h) => percent(h.bytes, this.all) },
       { name: "blocks", value: (h) => h.blocks, show: (h) => count(h.blocks) },
       { name: "each", title: "bytes of each block", value: (h) => h.size, show: (h) => bytes(h.size) });
     amountFirst(columns, "held");
-    this.table = new Table($("holders"), columns, { sort: columns.findIndex((c) => c.name === "held"), most: 15, label: "who holds memory at the moment" });
+    this.table = new Table($("holders"), columns, { sort: columns.findIndex((c) => c.name === "held"), most: 15, label: "holders of memory at the moment" });
   }
 
   // site returns the call site, which opens to the stacks that lead to it.

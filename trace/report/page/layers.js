@@ -10,7 +10,7 @@ function showLayers(page) {
     { name: "output", text: true, value: (l) => l.output || "", show: (l) => words(l.output || "") },
     { name: "parameters", title: "elements; those of tied weights count once", value: (l) => l.parameters, show: (l) => count(l.parameters) }];
   const sum = { sum: true, parameters: list.reduce((a, l) => a + l.parameters, 0) };
-  for (const [name, key] of [["their bytes", "parameter_bytes"], ["activations", "activation_bytes"], ["gradients", "gradient_bytes"], ["optimiser", "state_bytes"], ["workspace", "workspace_bytes"]]) {
+  for (const [name, key] of [["parameter bytes", "parameter_bytes"], ["activations", "activation_bytes"], ["gradients", "gradient_bytes"], ["optimiser", "state_bytes"], ["workspace", "workspace_bytes"]]) {
     sum[key] = list.reduce((a, l) => a + l[key], 0);
     columns.push({ name, value: (l) => l[key], show: (l) => (l[key] ? bytes(l[key]) : "–") });
   }

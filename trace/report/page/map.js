@@ -29,7 +29,7 @@ class MemoryMap {
     const waiting = this.pieces.reduce((a, p) => a + (p.block >= 0 && page.r.free[p.block] <= page.moment ? p.size : 0), 0);
     replace($("map-about"), plural(this.segments.length, "segment"), ", ", bytes(reserved), " reserved at ", page.momentName(page.moment), ": ", bytes(reserved - free - waiting), " in ",
       plural(this.pieces.length - holes.length, "block"), waiting > 0 ? [", ", bytes(waiting), " waiting for streams"] : null, ", ", bytes(free), " free in ", plural(holes.length, "hole"),
-      holes.length > 0 ? [", the largest ", bytes(largest)] : null, whole.length > 0 ? [`; ${plural(whole.length, "segment")} free as a whole`] : null, ".");
+      holes.length > 0 ? [", the largest ", bytes(largest)] : null, whole.length > 0 ? [`; ${plural(whole.length, "segment")} entirely free`] : null, ".");
   }
 
   draw() {
@@ -69,7 +69,7 @@ class MemoryMap {
       c.fillStyle = css("--faint");
       c.font = `13px ${css("--font")}`;
       c.textBaseline = "middle";
-      c.fillText("No memory is reserved, or the recording does not tell.", 2, 11);
+      c.fillText("No memory is reserved, or the recording lacks the segments.", 2, 11);
     }
   }
 
@@ -112,7 +112,7 @@ class MemoryMap {
     const where = `segment ${s.number} of ${mib(s.size)}${r.streams.length > 1 ? `, stream ${r.streams[s.stream]}` : ""}`;
     const address = r.base ? `0x${(BigInt(r.base) + BigInt(p.addr)).toString(16)}` : `+0x${(p.addr - s.addr).toString(16)}`;
     if (p.block < 0) return { head: "hole", list: [["free", exactly(p.size)], ["where", where], ["address", address]] };
-    const i = p.block, list = [["size", exactly(r.size[i])], ["asked for", exactly(r.requested[i])], ["where", where], ["address", address]];
+    const i = p.block, list = [["size", exactly(r.size[i])], ["requested", exactly(r.requested[i])], ["where", where], ["address", address]];
     list.push(["allocated", r.alloc[i] < 0 ? "before the recording" : `entry ${count(r.alloc[i])}${r.step[i] ? `, step ${count(r.step[i])}` : ""}`]);
     list.push(["freed", r.free[i] > this.page.moments.last ? "never" : r.free[i] < 0 ? "before the recording" : `entry ${count(r.free[i])}`]);
     if (r.free[i] <= moment) list.push(["state", "waits for a stream"]);

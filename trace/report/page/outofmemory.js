@@ -13,13 +13,13 @@ function showOutOfMemory(page) {
   const facts = [
     limit > 0 && ["The limit is ", bytes(limit), "."],
     [bytes(figures.reserved), " were reserved: ", bytes(figures.allocated), " in use, ", figures.pending > 0 && [bytes(figures.pending), " waiting for streams, "], bytes(Math.max(0, figures.reserved - figures.allocated - figures.pending)), " free."],
-    figures.largest > 0 ? [e ? "The largest free block for it had " : "The largest hole on its stream had ", bytes(figures.largest), "."] : `No free block was of its stream${e ? ", pool and sizes" : ""}.`,
-    figures.otherStreams > 0 && ["Blocks of ", bytes(figures.otherStreams), " were free on other streams."],
-    figures.otherSizes > 0 && ["Blocks of ", bytes(figures.otherSizes), " were free for other sizes (up to 1 MiB, or larger)."],
-    figures.otherPools > 0 && ["Blocks of ", bytes(figures.otherPools), " were free in other pools", figures.graphs > 0 && [", of which graphs held ", bytes(figures.graphs)], "."],
+    figures.largest > 0 ? [e ? "The largest free block that it could use had " : "The largest hole on its stream had ", bytes(figures.largest), "."] : `No free block belonged to its stream${e ? ", pool and size class" : ""}.`,
+    figures.otherStreams > 0 && ["Free blocks of ", bytes(figures.otherStreams), " belonged to other streams."],
+    figures.otherSizes > 0 && ["Free blocks of ", bytes(figures.otherSizes), " belonged to the other size class (requests up to 1 MiB, or larger ones)."],
+    figures.otherPools > 0 && ["Free blocks of ", bytes(figures.otherPools), " belonged to other pools", figures.graphs > 0 && [", of which graphs held ", bytes(figures.graphs)], "."],
     figures.free >= 0 && figures.total > 0 && ["The device had ", bytes(figures.free), " free of ", bytes(figures.total), "."],
   ].filter(Boolean);
-  replace($("oom-what"), bytes(requested), " were asked for ", by.map((part, i) => [i > 0 ? " " : "", part]), ".", r.ooms.length > 1 && found === r.ooms.at(-1) ? ` It is the last of ${count(r.ooms.length)} requests that failed.` : "");
+  replace($("oom-what"), bytes(requested), " were requested ", by.map((part, i) => [i > 0 ? " " : "", part]), ".", r.ooms.length > 1 && found === r.ooms.at(-1) ? ` This is the last of ${count(r.ooms.length)} failed requests.` : "");
   replace($("oom-facts"), facts.map((f) => el("li", {}, f)));
   const serving = r.whatIf.filter((w) => !w.recorded && !w.error && w.ooms === 0).map((w) => w.options);
   const advice = e?.advice || (serving.length > 0 ? `no request fails with ${serving.join(", or with ")}` : "");

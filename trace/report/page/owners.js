@@ -63,7 +63,7 @@ class Owners {
     if (this.module(o)) parts.push(this.module(o));
     if (this.site(o)) parts.push(this.site(o));
     if (this.tags(o)) parts.push(this.tags(o).replaceAll("\n", ", "));
-    return parts.join(" · ") || "nobody said";
+    return parts.join(" · ") || "unknown owner";
   }
 
   // path returns the path of a block of a size in the flame graph.
@@ -74,7 +74,7 @@ class Owners {
     const path = labelled ? [this.category(o), ...levels(modulePath(this.module(o)).split(".").filter(Boolean), 16)] : [];
     if (labelled) path.push(this.site(o) || `blocks of ${mib(size)}`);
     else path.push(...levels(this.stack(o), 64));
-    return path.length > 0 ? path : ["nobody said"];
+    return path.length > 0 ? path : ["unknown owner"];
   }
 
   // groupings returns the ways to stack the timeline, the best one first.

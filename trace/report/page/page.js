@@ -53,7 +53,7 @@ class Page {
   part() {
     const { r } = this, n = r.steps.count, [first, last] = r.run, { step } = r.steps.columns;
     if (r.moments === 0) return "now, without a history";
-    const earlier = n > 0 && last > 0 && first < step[0], run = earlier ? ` of ${count(first)} to ${count(last)} that were profiled` : "";
+    const earlier = n > 0 && last > 0 && first < step[0], run = earlier ? ` of the profiled steps ${count(first)} to ${count(last)}` : "";
     const steps = n === 0 ? "" : n === 1 ? `, step ${count(step[0])}${run}` : `, steps ${count(step[0])} to ${count(step[n - 1])}${run}`;
     return `${r.late || earlier ? "the end of the run" : "the whole run"}${steps}`;
   }
@@ -69,7 +69,7 @@ class Page {
     const list = [["Peak allocated", bytes(allocated)], ["Peak reserved", bytes(r.mostReserved)], ["Reserved and free at the peak", [bytes(free), " ", el("small", {}, percent(free, peak))]],
       ["Held at the end", bytes(moments.allocatedAt(last))]];
     if (now?.graphs > 0 || graphs > 0) list.push(["Held by graphs", [bytes(now.graphs), " ", el("small", {}, "at the peak ", bytes(graphs))]]);
-    if (r.steps.count > 0) list.push(["Grows by steps", grows > 0 ? el("b", { class: "alarm" }, bytes(grows)) : "nothing"]);
+    if (r.steps.count > 0) list.push(["Growth over steps", grows > 0 ? el("b", { class: "alarm" }, bytes(grows)) : "none"]);
     if (r.limit > 0) list.push(["Limit", bytes(r.limit)]);
     replace($("figures"), list.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
   }
@@ -99,7 +99,7 @@ class Page {
     const colours = this.colours();
     const light = (g) => { this.lit = g; this.timeline.paint(); this.timeline.draw(); };
     replace($("legend"), this.groups.names.map((name, g) => el("li", { onpointerenter: () => light(g), onpointerleave: () => light(null) }, el("i", { class: "swatch", style: { background: colours[g] } }), shorten(name, 60))),
-      el("li", {}, el("i", { class: "line" }), "reserved"), this.moments.nonReleasable ? el("li", {}, el("i", { class: "line dotted" }), "of it, not releasable") : null, this.timeline?.limit > 0 ? el("li", {}, el("i", { class: "line limit" }), "limit") : null, this.r.ooms.length > 0 ? el("li", { class: "alarm" }, "▼ out of memory") : null);
+      el("li", {}, el("i", { class: "line" }), "reserved"), this.moments.nonReleasable ? el("li", {}, el("i", { class: "line dotted" }), "free, but not releasable") : null, this.timeline?.limit > 0 ? el("li", {}, el("i", { class: "line limit" }), "limit") : null, this.r.ooms.length > 0 ? el("li", { class: "alarm" }, "▼ out of memory") : null);
   }
 
   controls() {
@@ -122,9 +122,9 @@ class Page {
     $("map-end").onclick = () => this.select(this.moments.last);
     $("timeline").setAttribute("aria-valuemax", this.moments.last);
     const go = (name, title, f) => el("button", { type: "button", title, onclick: f }, name);
-    replace($("moments"), go(this.peakName === "the peak" ? "Peak" : "Peak of the history", "the moment at which most is allocated (P)", () => this.select(this.r.peak)), go("End", "the last entry", () => this.select(this.moments.last)),
+    replace($("moments"), go(this.peakName === "the peak" ? "Peak" : "Peak of the history", "the moment with the most allocated bytes (P)", () => this.select(this.r.peak)), go("End", "the last entry", () => this.select(this.moments.last)),
       this.r.steps.count > 0 ? go("Zoom to step", "show the moment's step and its neighbours", () => this.zoomToStep()) : null,
-      this.r.profiles.map((p) => go(p.name, "what the cache itself knows, whatever its history has", () => this.select(this.moment, p))));
+      this.r.profiles.map((p) => go(p.name, "the cache's own figures, complete even if its history is not", () => this.select(this.moment, p))));
   }
 
   zoomToStep() {

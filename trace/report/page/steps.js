@@ -22,7 +22,7 @@ class Steps {
     const input = $("step-number");
     input.onchange = () => {
       const i = c.step.indexOf(Number(input.value));
-      input.setCustomValidity(i < 0 ? `There is no step ${input.value}: they are ${count(c.step[0])} to ${count(c.step.at(-1))}.` : "");
+      input.setCustomValidity(i < 0 ? `There is no step ${input.value}: the steps are ${count(c.step[0])} to ${count(c.step.at(-1))}.` : "");
       if (input.reportValidity()) page.selectStep(i);
     };
     this.charts();
@@ -61,7 +61,7 @@ class Steps {
   list() {
     const n = this.rows.length, out = this.outliers.size;
     replace($("steps-about"), out === 0 ? `None of ${plural(n, "step")} stands out` : `${count(out)} of ${plural(n, "step")} ${out === 1 ? "stands" : "stand"} out`,
-      ": failed, out of memory, or with a peak or a time above Tukey’s outer fence and 5 % above the median.");
+      ". A step stands out if it failed, ran out of memory, or has a peak or a time above Tukey’s outer fence and more than 5 % above the median.");
     $("steps-all").hidden = n <= fewSteps;
     $("steps-all").textContent = this.all ? "Only those that stand out" : `All ${plural(n, "step")}`;
     const rows = this.all ? this.rows : this.rows.filter((x) => this.outliers.has(x.i) || x === this.table.selected);
@@ -78,13 +78,13 @@ class Steps {
     const time = (name, title, column) => ({ name, title, value: (x) => c[column][x.i], show: (x) => (c[column][x.i] < 0 ? "–" : duration(c[column][x.i] / 1000)) });
     return [
       { name: "step", ascending: true, value: (x) => c.step[x.i], show: (x) => [count(c.step[x.i]), r.steps.names[x.i] ? [" ", words(r.steps.names[x.i])] : ""] },
-      amount("peak", "the most that was allocated while the step was open", "peak"),
+      amount("peak", "the most allocated bytes during the step", "peak"),
       (this.outliers.size > 0 || c.late) && { name: "stands out", text: true, value: (x) => (this.outliers.get(x.i) || ["~"]).join(), show: (x) => [el("b", { class: "alarm" }, (this.outliers.get(x.i) || []).join(", ")),
-        c.late?.[x.i] ? el("small", { title: "The history has forgotten the beginning of this step: its figures are the profiler's, and what that does not know is left out." }, " begun before the history") : null] },
-      r.labelled && { name: "at the peak", text: true, title: "its holders, by category", value: (x) => c.peak[x.i], show: (x) => shareBar(this.shares(x.i), this.most) },
-      amount("reserved", "the driver's memory at that moment", "reserved"), amount("at start", "allocated before the step", "start"), amount("at end", "allocated after the step", "end"),
-      amount("left", "of the blocks that the step allocated, what is still held at its end", "left"), number("allocations", "blocks handed out", "allocs"),
-      c.graphs && amount("graphs", "held by graphs at the step's end, and no part of what is allocated", "graphs"),
+        c.late?.[x.i] ? el("small", { title: "The history no longer has the beginning of this step. Its figures are the profiler's; figures that the profiler does not have are left out." }, " began before the history") : null] },
+      r.labelled && { name: "at the peak", text: true, title: "holders at the step's peak, by category", value: (x) => c.peak[x.i], show: (x) => shareBar(this.shares(x.i), this.most) },
+      amount("reserved", "bytes held from the driver at that moment", "reserved"), amount("at start", "bytes allocated when the step started", "start"), amount("at end", "bytes allocated when the step ended", "end"),
+      amount("left", "bytes of the step's own blocks that are still held at its end", "left"), number("allocations", "blocks allocated", "allocs"),
+      c.graphs && amount("graphs", "bytes held by graphs at the step's end; not part of the allocated bytes", "graphs"),
       c.h2d && amount("to device", "bytes copied to the device", "h2d"), c.d2h && amount("to host", "bytes copied to the host", "d2h"),
       c.hostTime ? time("host time", "from the step's start to its end", "hostTime")
         : r.time && { name: "time", title: "from its first entry to its last", value: (x) => this.took(x.i) || 0, show: (x) => duration(this.took(x.i) || 0) },
