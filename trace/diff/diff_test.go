@@ -151,7 +151,7 @@ func TestMomentsOfHeaps(t *testing.T) {
 	alloc := heapOf(t, func(p *profile.Profile) { p.Sample[0].Value = []int64{3, 900, 0, 0, 0, 0} }, "f x.go 1 0 0")
 	d = read(t, peak, alloc)[0]
 	require.Equal(t, []string{"x.go:1 was 0: 100 900"}, rowsOf(d, byLine))
-	require.Equal(t, []string{"after has no peak: all that was handed out is compared"}, d.Notes)
+	require.Equal(t, []string{"after has no peak: the total of all allocations is compared"}, d.Notes)
 }
 
 // TestLinesOfHeaps: the innermost call of the program's own code counts.

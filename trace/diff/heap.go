@@ -80,7 +80,7 @@ func fields(message []byte, depth int) (n int64) {
 }
 
 // moments are the pairs of values that can be compared, the best first, with their descriptions.
-var moments = []struct{ name, words string }{{"peak", ""}, {"inuse", "the memory in use"}, {"alloc", "all that was handed out"}}
+var moments = []struct{ name, words string }{{"peak", ""}, {"inuse", "the memory in use"}, {"alloc", "the total of all allocations"}}
 
 // addSamples adds the samples of the best moment that the profile has.
 func (r *run) addSamples(p *profile.Profile) error {

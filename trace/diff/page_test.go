@@ -92,7 +92,7 @@ func TestPageOfDevices(t *testing.T) {
 	b.Run(`(() => { const s = document.getElementById("run"); s.value = "1"; s.onchange(); })()`)
 	require.Empty(t, cellsOf(b, "step"))
 	require.False(t, browsertest.Eval[bool](b, `document.getElementById("same").hidden`))
-	require.Contains(t, browsertest.Eval[string](b, `document.getElementById("dimensions").textContent`), "Not compared: profiles of steps have no lines.")
+	require.Contains(t, browsertest.Eval[string](b, `document.getElementById("dimensions").textContent`), "Not compared: profiles of steps have no call stacks.")
 	require.Contains(t, browsertest.Eval[string](b, `document.getElementById("dimensions").textContent`), "1 step without a difference.")
 }
 

@@ -113,9 +113,9 @@ func cost(p *trace.StepPeak) (bytes int64) {
 // reduce computes the sums of the step with the highest peak.
 func (h *highest) reduce() (*run, error) {
 	r := &h.run
-	r.lacks[byLine] = "profiles of steps have no lines"
+	r.lacks[byLine] = "profiles of steps have no call stacks"
 	if h.peak == nil {
-		r.lacks[byCategory] = r.name + " has no holders of its highest step (trace.ProfilerConfig.Holders)"
+		r.lacks[byCategory] = r.name + " has no holders for the step with the highest peak; trace.ProfilerConfig.Holders records them"
 		r.lacks[byModule] = r.lacks[byCategory]
 		return r, nil
 	}

@@ -60,7 +60,7 @@ func TestConnection(t *testing.T) {
 	s.alloc("0", 3*mib)
 	server := serve(t, "localhost:0", s)
 	b := browsertest.Open(t, 800, 800, "http://"+server.Addr+Prefix, `document.getElementById("connection").textContent === "connected"`)
-	const lost = `document.querySelector("#connection .alarm")?.textContent.startsWith("not connected: the figures are of ")`
+	const lost = `document.querySelector("#connection .alarm")?.textContent.startsWith("not connected: the figures are from ")`
 	const allocated = `Number(document.querySelector("#figures data").value)`
 	require.NoError(t, server.Close())
 	b.Wait(lost)

@@ -45,7 +45,7 @@ func graphShares(p memcache.GraphProfile) (list []graphShare) {
 		for _, h := range p.Holdings[:n] {
 			of.Holdings = append(of.Holdings, h.Holding)
 		}
-		name := "no open graph's peak"
+		name := "in no open graph's peak"
 		if g := p.Holdings[0].Graph; g > 0 {
 			name = fmt.Sprint("graph ", g)
 		}

@@ -45,7 +45,7 @@ func TestGraphs(t *testing.T) {
 	assert.EqualValues(t, 15*mib, sums(t, file)["inuse_space"])
 
 	memory.Close()
-	assert.Equal(t, []graphShare{{"no open graph's peak", memcache.Share{Name: "other", Blocks: 1, Bytes: 12 * mib}}}, s.embedded().State.GraphShares)
+	assert.Equal(t, []graphShare{{"in no open graph's peak", memcache.Share{Name: "other", Blocks: 1, Bytes: 12 * mib}}}, s.embedded().State.GraphShares)
 	require.NoError(t, pool.Release())
 	assert.Zero(t, s.embedded().State.Graphs)
 }

@@ -122,7 +122,7 @@ func (h *Handler) bounded(serve http.HandlerFunc) http.HandlerFunc {
 			defer func() { <-h.slots }()
 			serve(h.patient(w), r)
 		default:
-			busy(w, answers, "answers are being made or sent")
+			busy(w, answers, "responses are in progress")
 		}
 	}
 }

@@ -47,7 +47,7 @@ func (h *Handler) heap(w http.ResponseWriter, r *http.Request) {
 	}
 	if h.deltas.Add(1) > watchers {
 		h.deltas.Add(-1)
-		busy(w, watchers, "clients wait for what changes")
+		busy(w, watchers, "clients already wait for a difference")
 		return
 	}
 	defer h.deltas.Add(-1)

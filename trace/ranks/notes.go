@@ -19,7 +19,7 @@ func (r *Report) note() {
 		case x.Steps == 0:
 			return fmt.Sprintf("there are no profiles of %s: no operation is matched without them", ranks)
 		case x.LastStep < last:
-			return fmt.Sprintf("the profiles of %s end with step %d, and others' with step %d", ranks, x.LastStep, last)
+			return fmt.Sprintf("the profiles of %s end at step %d, those of other ranks at step %d", ranks, x.LastStep, last)
 		}
 		return ""
 	})
@@ -30,11 +30,11 @@ func (r *Report) note() {
 		return fmt.Sprintf("%s failed in %d of %d steps", ranks, x.Failed, x.Steps)
 	})
 	if r.Unmatched > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d collective operations are missing on some ranks, so they don't count as waiting", r.Unmatched))
+		r.Notes = append(r.Notes, fmt.Sprintf("%d collective operations are missing on some ranks, so they are not counted as waiting", r.Unmatched))
 	}
 	switch {
 	case replayed > 0:
-		r.Notes = append(r.Notes, fmt.Sprintf("%s collective operations of %s were in replayed graphs: they have no times, so they don't count as waiting",
+		r.Notes = append(r.Notes, fmt.Sprintf("%s collective operations of %s were in replayed graphs, which have no times, so they are not counted as waiting",
 			humanize.Comma(replayed), size(bytes)))
 	case r.Matched+r.Unmatched == 0:
 		r.Notes = append(r.Notes, "the profiles have no collective operations: a Profiler without a Communicator records none")

@@ -84,7 +84,7 @@ func TestParallelReportOfMissingData(t *testing.T) {
 	r := read(t, profiles)
 	assert.Equal(t, [2]int64{int64(left), int64(len(times) - left)}, [2]int64{r.Matched, r.Unmatched})
 	all := strings.Join(r.Notes, "\n")
-	assert.Contains(t, all, "the profiles of rank 1 end with step 6, and others' with step 10")
+	assert.Contains(t, all, "the profiles of rank 1 end at step 6, those of other ranks at step 10")
 	assert.Contains(t, all, "rank 2 failed in 1 of 10 steps")
 	r = read(t, profiles[1:])
 	assert.Contains(t, strings.Join(r.Notes, "\n"), "there are no profiles of rank 0")

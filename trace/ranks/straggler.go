@@ -52,7 +52,7 @@ func (r *Report) stepTime() (total time.Duration) {
 // Headline names the straggler in a sentence, or the reason why none is named.
 func (r *Report) Headline() string {
 	if r.Steps == 0 || len(r.Ranks) < 2 || r.Straggler >= len(r.Ranks) {
-		return "no rank alone has held up the others"
+		return "no single rank held up the others"
 	}
 	i := r.Straggler
 	if i < 0 {
@@ -66,7 +66,7 @@ func (r *Report) Headline() string {
 	case r.Straggler >= 0:
 		return fmt.Sprintf("the straggler is rank %d: it %s, they waited %s for it, and it %s", i, cost, duration(x.WaitedFor), last)
 	case r.Steps < least:
-		return fmt.Sprintf("no straggler can be named: rank %d %s, and with %d ranks it takes %d steps at least", i, last, len(r.Ranks), least)
+		return fmt.Sprintf("no straggler can be named: rank %d %s, and with %d ranks at least %d steps are needed", i, last, len(r.Ranks), least)
 	case x.P >= significance:
 		return fmt.Sprintf("no rank is a straggler: rank %d %s, which chance can explain", i, last)
 	}

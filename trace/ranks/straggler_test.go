@@ -250,14 +250,14 @@ func TestParallelHeadline(t *testing.T) {
 		want     string
 	}{
 		{alternate(61, func(s int) int { return s % 2 }), 1, "no rank is a straggler: rank 0 came last in 31 of 61 steps (" + test + "1), which chance can explain"},
-		{alternate(1, one), 1, "no straggler can be named: rank 1 came last in 1 of 1 steps (" + test + "1), and with 2 ranks it takes 8 steps at least"},
-		{alternate(3, one), 1, "no straggler can be named: rank 1 came last in 3 of 3 steps (" + test + "0.25), and with 2 ranks it takes 8 steps at least"},
-		{alternate(7, one), 1, "no straggler can be named: rank 1 came last in 7 of 7 steps (" + test + "0.016), and with 2 ranks it takes 8 steps at least"},
+		{alternate(1, one), 1, "no straggler can be named: rank 1 came last in 1 of 1 steps (" + test + "1), and with 2 ranks at least 8 steps are needed"},
+		{alternate(3, one), 1, "no straggler can be named: rank 1 came last in 3 of 3 steps (" + test + "0.25), and with 2 ranks at least 8 steps are needed"},
+		{alternate(7, one), 1, "no straggler can be named: rank 1 came last in 7 of 7 steps (" + test + "0.016), and with 2 ranks at least 8 steps are needed"},
 		{alternate(8, one), 100 * time.Millisecond, "the straggler is rank 1: it held the others up for 8ms, 1.0% of the steps' time, they waited 8ms for it, and it came last in 8 of 8 steps (" + test + "0.0078)"},
 		{alternate(8, one), 101 * time.Millisecond, "no rank is a straggler: rank 1 came last in 8 of 8 steps (" + test + "0.0078), but held the others up for 8ms, less than 1% of the steps' time"},
 		{alternate(8, one), time.Second, "no rank is a straggler: rank 1 came last in 8 of 8 steps (" + test + "0.0078), but held the others up for 8ms, less than 1% of the steps' time"},
-		{[][][]time.Duration{{{5, 5}}}, 1, "no rank alone has held up the others"},
-		{[][][]time.Duration{{{5, 0}, {0, 5}}}, 1, "no rank alone has held up the others"},
+		{[][][]time.Duration{{{5, 5}}}, 1, "no single rank held up the others"},
+		{[][][]time.Duration{{{5, 0}, {0, 5}}}, 1, "no single rank held up the others"},
 	} {
 		r := world{ranks: 2, operations: len(c.arrivals[0]), lasted: c.lasted}.report(t, c.arrivals)
 		assert.Equal(t, c.want, r.Headline())

@@ -177,7 +177,7 @@ func (w *world) checkIndex(page []byte) {
 	for _, h := range w.graphHoldings() {
 		k := of{fmt.Sprint("graph ", h.Graph), h.Category.String()}
 		if h.Graph == 0 {
-			k = of{"no open graph's peak", "other"}
+			k = of{"in no open graph's peak", "other"}
 		}
 		sums[k] = memcache.Share{Blocks: sums[k].Blocks + h.Blocks, Bytes: sums[k].Bytes + h.Bytes}
 	}

@@ -45,7 +45,7 @@ function show(d) {
 
 function dimension(x) {
   const box = el("div", { id: `rows-${x.name}`, class: "scroll" }), equal = x.equal > 0 ? `${plural(x.equal, x.name === "category" ? "categor" : x.name)}`.replace(/categors?$/, x.equal === 1 ? "category" : "categories") : "";
-  const about = x.missing ? `Not compared: ${x.missing}.` : [x.name === "step" ? "The most that was allocated in each step. " : "Allocated at the peak. ", equal && `${equal} without a difference${x.name === "step" ? "" : `, ${mib(x.equal_bytes)}`}.`];
+  const about = x.missing ? `Not compared: ${x.missing}.` : [x.name === "step" ? "Peak of the allocated bytes in each step. " : "Allocated at the peak. ", equal && `${equal} without a difference${x.name === "step" ? "" : `, ${mib(x.equal_bytes)}`}.`];
   if (x.rows.length > 0) {
     const most = x.rows.reduce((a, r) => Math.max(a, Math.abs(difference(r))), 0), blocks = x.name !== "step";
     const columns = [{ name: x.name, text: true, value: (r) => (x.name === "step" ? Number(r.name) : r.name), show: (r) => holder(x.name, r) },

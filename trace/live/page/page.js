@@ -34,7 +34,7 @@ function step(e) {
 function showSteps() {
   soon = 0;
   tables.steps.set([...steps.values()]);
-  $("count").textContent = `${count(Math.max(state.steps, ...[...steps.keys()].map((id) => id + 1)))} so far${missed ? `, ${count(missed)} too quick for this page` : ""}`;
+  $("count").textContent = `${count(Math.max(state.steps, ...[...steps.keys()].map((id) => id + 1)))} so far${missed ? `; ${count(missed)} not shown, because they came too fast` : ""}`;
   draw();
 }
 
@@ -55,8 +55,8 @@ function makeTables() {
     categories: new Table($("categories"), [category, ...amounts], { sort: 1, label: "in use" }),
     graphs: new Table($("graphs"), [{ ...column("graph", "graph", words), text: true }, category, ...amounts], { sort: 2, label: "held by graphs" }),
     steps: new Table($("steps"), [{ name: "step", value: (r) => r.id, show: (r) => [count(r.step), r.failed && el("b", { class: "alarm" }, " failed")] },
-      column("peak", "allocated_peak", bytes, "the most that was allocated while the step was open"), column("reserved", "reserved", bytes, "the driver's memory after the step"), column("at end", "allocated_end", bytes, "allocated after the step"),
-      column("graphs", "graph_bytes", bytes, "held by graphs after the step, and not allocated"), column("allocations", "allocations", number, "blocks handed out"), column("host time", "host_time_ns", time), column("device time", "device", time, "on the compute stream")],
+      column("peak", "allocated_peak", bytes, "the most allocated bytes during the step"), column("reserved", "reserved", bytes, "bytes held from the driver when the step ended"), column("at end", "allocated_end", bytes, "bytes allocated when the step ended"),
+      column("graphs", "graph_bytes", bytes, "bytes held by graphs when the step ended; not part of the allocated bytes"), column("allocations", "allocations", number, "blocks allocated"), column("host time", "host_time_ns", time), column("device time", "device", time, "on the compute stream")],
     { label: "latest steps" }),
   };
 }
@@ -69,7 +69,7 @@ function connect() {
   events.addEventListener("missed", (e) => (missed += Number(e.data)));
   events.onerror = () => {
     if (!lost) recent.add((lost = now()) + slot, { gap: 1 });
-    say(`not connected: the figures are of ${clock(lost)}`, true);
+    say(`not connected: the figures are from ${clock(lost)}`, true);
     // After a refusal, which a browser does not retry.
     if (events.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
   };

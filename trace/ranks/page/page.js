@@ -8,12 +8,12 @@ const mostNumbers = 32;
 let tables = [], matrix = () => {};
 
 function show(r) {
-  replace($("about"), [plural(r.ranks.reduce((a, x) => a + x.steps, 0), "step"), ` of ${plural(r.world_size, "rank")}`, ` · ${plural(r.matched, "operation")} of all ranks`,
-    r.unmatched > 0 ? `, ${count(r.unmatched)} that some ranks lack` : ""]);
+  replace($("about"), [plural(r.ranks.reduce((a, x) => a + x.steps, 0), "step"), ` of ${plural(r.world_size, "rank")}`, ` · ${plural(r.matched, "operation")} that all ranks recorded`,
+    r.unmatched > 0 ? `, ${count(r.unmatched)} missing on some ranks` : ""]);
   replace($("headline"), r.headline[0].toUpperCase(), r.headline.slice(1), ".");
   const sum = (name) => r.ranks.reduce((a, x) => a + x[name], 0), most = r.ranks.reduce((a, x) => Math.max(a, x.allocated_peak), 0);
   replace($("figures"), [["Straggler", r.straggler < 0 ? "none" : el("b", { class: "alarm" }, `rank ${r.straggler}`)], ["Waited, all ranks", took(sum("waited_ns"))],
-    ["Of the time in collectives", percent(sum("waited_ns"), sum("collective_time_ns"))], ["Largest peak", bytes(most)]].map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+    ["Share of the time in collectives", percent(sum("waited_ns"), sum("collective_time_ns"))], ["Largest peak", bytes(most)]].map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
   const rows = r.ranks.map((x, rank) => ({ rank, ...x }));
   tables = [ranks(r, rows), memory(rows, most), waits(r)].filter(Boolean);
   matrix = () => drawMatrix(r);
@@ -32,8 +32,8 @@ function ranks(r, rows) {
   const table = new Table($("ranks"), [rankColumn(r), number("steps", "steps"), time("host time", "host_time_ns"), time("device time", "device_time_ns"),
     number("collectives", "collectives"), amount("collective bytes", "bytes"),
     ...(replayed ? [number("replayed", "replayed", "operations of replayed graphs, without times"), amount("replayed bytes", "replayed_bytes")] : []),
-    time("in collectives", "collective_time_ns"), time("waited", "waited_ns", "for ranks that came last"), { name: "waited share", title: "of the time in collectives", value: (x) => x.waited_ns / (x.collective_time_ns || 1), show: (x) => percent(x.waited_ns, x.collective_time_ns) },
-    time("held others up", "held_up_ns", "between the rank before it and this one, where it came last"), number("last in operations", "last"), number("last in steps", "last_steps", `of ${count(r.steps)}`),
+    time("in collectives", "collective_time_ns"), time("waited", "waited_ns", "for the last rank, over all operations"), { name: "waited share", title: "of the time in collectives", value: (x) => x.waited_ns / (x.collective_time_ns || 1), show: (x) => percent(x.waited_ns, x.collective_time_ns) },
+    time("held others up", "held_up_ns", "where this rank came last: the time between the second to last rank and this one"), number("last in operations", "last"), number("last in steps", "last_steps", `of ${count(r.steps)}`),
     { name: "p", title: r.test, value: (x) => x.p, show: (x) => probability(x.p) }, time("waited for by others", "waited_for_ns")], { sort: 0, descending: false, most: 64, label: "ranks" });
   table.set(rows);
   return table;
@@ -64,7 +64,7 @@ function waits(r) {
 function drawMatrix(r) {
   const n = r.world_size, longest = Object.values(r.waited_ns).flat().reduce((a, v) => Math.max(a, v), 0);
   const heat = (ns) => (longest > 0 ? ns / longest : 0), colour = (h) => mix(css("--alarm"), css("--paper"), 0.5 * h);
-  replace($("matrix-about"), `How long the rank of a row has waited for the rank of a column, which came last, in ${plural(r.matched, "operation")}.`);
+  replace($("matrix-about"), `How long the rank of a row waited for the rank of a column, which came last, in ${plural(r.matched, "operation")}.`);
   legend($("heat"), ...[0, 0.5, 1].map((h) => [colour(h), h === 0 ? "none" : duration((h * longest) / 1000)]));
   const waited = (row, column) => r.waited_ns[column]?.[row] ?? 0, of = Array.from({ length: n }, (_, i) => i);
   if (n <= mostNumbers) {
