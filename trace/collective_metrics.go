@@ -17,10 +17,10 @@ type collectiveMetrics struct {
 func newCollectiveMetrics(meter metric.Meter) (m collectiveMetrics, err error) {
 	var err1, err2, err3 error
 	m.duration, err1 = meter.Float64Histogram("cistern.collective.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time that a collective operation takes on the device, with the waiting for other ranks."),
+		metric.WithDescription("Time of a collective operation on the device, including the wait for other ranks."),
 		metric.WithExplicitBucketBoundaries(1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 10, 60))
 	m.bus, err2 = meter.Float64Histogram("cistern.collective.bus_bandwidth", metric.WithUnit("By/s"),
-		metric.WithDescription("What a rank's link has carried in a collective operation, by its time, as NCCL's tests count it."),
+		metric.WithDescription("Bus bandwidth of a collective operation, as NCCL's tests compute it: bytes over a rank's link per second."),
 		metric.WithExplicitBucketBoundaries(1e7, 1e8, 2.5e8, 5e8, 1e9, 2.5e9, 5e9, 1e10, 2.5e10, 5e10, 1e11, 2.5e11, 5e11, 1e12))
 	m.io, err3 = meter.Int64Counter("cistern.collective.io", metric.WithUnit("By"),
 		metric.WithDescription("Bytes of collective operations, as NCCL's tests count them."))

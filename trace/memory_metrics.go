@@ -19,18 +19,18 @@ type memoryMetrics struct {
 
 func newMemoryMetrics(meter metric.Meter) (*memoryMetrics, error) {
 	m := &memoryMetrics{instruments: instruments{meter: meter}}
-	m.usage = m.upDown("cistern.device.memory.usage", "By", "Device memory held from the driver, by what it is doing.")
+	m.usage = m.upDown("cistern.device.memory.usage", "By", "Device memory held from the driver, by state.")
 	m.limit = m.upDown("cistern.device.memory.limit", "By", "Device memory that may be held from the driver.")
-	m.utilization = m.share("cistern.device.memory.utilization", "The share of the limit that is held from the driver, by what it is doing.")
+	m.utilization = m.share("cistern.device.memory.utilization", "The share of the limit that is held from the driver, by state.")
 	m.reserved = m.upDown("cistern.device.memory.reserved", "By", "Device memory held from the driver.")
-	m.private = m.upDown("cistern.device.memory.private", "By", "Device memory held from the driver by private pools, a part of what is reserved.")
+	m.private = m.upDown("cistern.device.memory.private", "By", "Device memory held from the driver by private pools, a part of the reserved memory.")
 	m.largestFree = m.gauge("cistern.device.memory.largest_free", "By", "The largest free block outside of private pools, on any stream.")
-	m.category = m.upDown("cistern.device.memory.category.usage", "By", "Device memory handed out, by what kind of data it holds.")
+	m.category = m.upDown("cistern.device.memory.category.usage", "By", "Allocated device memory, by category of its data.")
 	m.peak = m.gauge("cistern.device.memory.peak", "By", "The most device memory since the peaks were reset.")
-	m.segments = m.upDown("cistern.device.segment.held", "{segment}", "Allocations held from the driver.")
-	m.allocated = m.counter("cistern.device.allocated", "By", "Device memory handed out.")
+	m.segments = m.upDown("cistern.device.segment.held", "{segment}", "Segments held from the driver.")
+	m.allocated = m.counter("cistern.device.allocated", "By", "Device memory allocated, in total.")
 	m.allocations = m.counter("cistern.device.allocations", "{allocation}", "Requests for device memory, by result.")
-	m.retries = m.counter("cistern.device.oom.retries", "{retry}", "Driver allocations tried again after a flush.")
+	m.retries = m.counter("cistern.device.oom.retries", "{retry}", "Driver allocations retried after a flush of cached memory.")
 	return m, m.err()
 }
 

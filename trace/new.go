@@ -43,9 +43,9 @@ func New(config Config) (*Tracer, error) {
 	_, t.noop = config.TracerProvider.(nooptrace.TracerProvider)
 	var err1, err2, err3, err4 error
 	t.allocDuration, err1 = newDurations(t.meter, "cistern.device.allocation.duration",
-		"Time that the driver takes to make a segment.", KeyPool, t.rank)
+		"Time that the driver takes to allocate a segment.", KeyPool, t.rank)
 	t.copyDuration, err2 = newDurations(t.meter, "cistern.transfer.duration",
-		"Time from the queueing of a copy or kernel to its completion, waiting in the stream included.", KeyOperation, t.rank)
+		"Time from queueing a copy or kernel to its completion, including the wait in its stream.", KeyOperation, t.rank)
 	t.stepMetrics, err3 = newStepMetrics(t.meter)
 	t.collectiveMetrics, err4 = newCollectiveMetrics(t.meter)
 	if err := errors.Join(err1, err2, err3, err4); err != nil {

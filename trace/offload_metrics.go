@@ -19,8 +19,8 @@ type offloadMetrics struct {
 
 func newOffloadMetrics(meter metric.Meter) (*offloadMetrics, error) {
 	m := &offloadMetrics{instruments: instruments{meter: meter}}
-	m.usage = m.upDown("cistern.offload.memory.usage", "By", "Memory of tensors that is on the host and not on the device.")
-	m.pinned = m.upDown("cistern.offload.pinned.usage", "By", "Pinned host memory that the offloader holds, with what it keeps for reuse.")
+	m.usage = m.upDown("cistern.offload.memory.usage", "By", "Memory of tensors that are offloaded to the host.")
+	m.pinned = m.upDown("cistern.offload.pinned.usage", "By", "Pinned host memory that the offloader holds, including buffers kept for reuse.")
 	m.moved = m.counter("cistern.offload.moved", "By", "Memory of tensors that was moved from the device to the host.")
 	return m, m.err()
 }

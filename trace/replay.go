@@ -55,16 +55,16 @@ func (s Summary) replays(w io.Writer) error {
 	if len(p.Replays) == 0 {
 		return nil
 	}
-	if _, err := fmt.Fprintf(w, "\nreplayed in step %s: its peak is %s allocated, and %s held by graphs at its end\n",
+	if _, err := fmt.Fprintf(w, "\nreplayed in step %s: %s allocated at the step's peak, %s held by graphs at its end\n",
 		humanize.Comma(p.Step), formatBytes(p.AllocatedPeak), formatBytes(p.GraphBytes)); err != nil {
 		return err
 	}
 	for _, r := range p.Replays {
-		others := "alone"
+		others := "not shared"
 		if n := int(r.PoolGraphs - 1); n > 0 {
-			others = fmt.Sprintf("with %d other %s", n, plural("graph", n))
+			others = fmt.Sprintf("shared with %d other %s", n, plural("graph", n))
 		}
-		if _, err := fmt.Fprintf(w, "  graph %d, of %s blocks: %s at its peak, in the %s of private pool %d, which it has %s\n",
+		if _, err := fmt.Fprintf(w, "  graph %d, %s blocks: %s at its peak, in private pool %[5]d of %[4]s, %[6]s\n",
 			r.Graph, humanize.Comma(r.Allocations), formatBytes(r.Held), formatBytes(r.PoolReserved), r.Pool[1], others); err != nil {
 			return err
 		}

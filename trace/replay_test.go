@@ -57,10 +57,10 @@ func TestReplayedSteps(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, s.Table(&out))
 	assert.Contains(t, out.String(), `
-replayed in step 4: its peak is 0 B allocated, and 0 B held by graphs at its end
-  graph 1, of 2 blocks: 1.0 MiB at its peak, in the 20 MiB of private pool 3, which it has with 1 other graph
+replayed in step 4: 0 B allocated at the step's peak, 0 B held by graphs at its end
+  graph 1, 2 blocks: 1.0 MiB at its peak, in private pool 3 of 20 MiB, shared with 1 other graph
   by category  workspace    1.0 MiB  100%  1 block
-  graph 3, of 1,500 blocks: 12 MiB at its peak, in the 20 MiB of private pool 3, which it has with 1 other graph
+  graph 3, 1,500 blocks: 12 MiB at its peak, in private pool 3 of 20 MiB, shared with 1 other graph
   by category      activation    8.0 MiB   67%  1 block
                    gradient      4.0 MiB   33%  1 block
   largest modules  0             8.0 MiB   67%  1 block
@@ -105,8 +105,8 @@ func TestGraphsOfSteps(t *testing.T) {
 	require.NoError(t, p.Table(&out))
 	assert.Regexp(t, `held by *\n.* graphs *\n(?s:.*)largest .* 18 MiB *\n *mean of .* 9.0 MiB *\n`, out.String())
 	assert.Contains(t, out.String(), "at the peak of step 2: 14 MiB allocated, 18 MiB held by graphs, 0 B more reserved\n")
-	assert.Contains(t, out.String(), "replayed in step 2: its peak is 14 MiB allocated, and 18 MiB held by graphs at its end\n"+
-		"  graph 1, of 2 blocks: 5.0 MiB at its peak, in the 20 MiB of private pool 1, which it has alone\n")
+	assert.Contains(t, out.String(), "replayed in step 2: 14 MiB allocated at the step's peak, 18 MiB held by graphs at its end\n"+
+		"  graph 1, 2 blocks: 5.0 MiB at its peak, in private pool 1 of 20 MiB, not shared\n")
 	failed := f.profiler(t, ProfilerConfig{})
 	_, step = failed.StartStep(t.Context(), 1)
 	step.Fail(errors.New("on purpose"))

@@ -19,9 +19,9 @@ type transferMetrics struct {
 
 func newTransferMetrics(meter metric.Meter) (*transferMetrics, error) {
 	m := &transferMetrics{instruments: instruments{meter: meter}}
-	m.usage = m.upDown("cistern.pinned.memory.usage", "By", "Pinned host memory held from the driver, by what it is doing.")
+	m.usage = m.upDown("cistern.pinned.memory.usage", "By", "Pinned host memory held from the driver, by state.")
 	m.limit = m.upDown("cistern.pinned.memory.limit", "By", "Pinned host memory that may be held from the driver.")
-	m.utilization = m.share("cistern.pinned.memory.utilization", "The share of the limit that is held from the driver, by what it is doing.")
+	m.utilization = m.share("cistern.pinned.memory.utilization", "The share of the limit that is held from the driver, by state.")
 	m.peak = m.gauge("cistern.pinned.memory.peak", "By", "The most pinned host memory since the peaks were reset.")
 	m.allocations = m.counter("cistern.pinned.allocations", "{allocation}", "Requests for pinned host memory, by result.")
 	m.io = m.counter("cistern.transfer.io", "By", "Bytes copied between host and device.")

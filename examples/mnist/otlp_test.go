@@ -21,7 +21,7 @@ import (
 // spansMade and spansDropped are what a run says of its spans.
 func spansMade(t *testing.T, out string) int { return told(t, out, `spans: (\d+) made`) }
 
-func spansDropped(t *testing.T, out string) int { return told(t, out, `all\), (-?\d+) dropped`) }
+func spansDropped(t *testing.T, out string) int { return told(t, out, `frees\), (-?\d+) dropped`) }
 
 func told(t *testing.T, out, pattern string) int {
 	t.Helper()

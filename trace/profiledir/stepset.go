@@ -36,7 +36,7 @@ func (s *StepSet) Set(text string) error {
 		lo, err1 := strconv.ParseInt(first, 10, 64)
 		hi, err2 := strconv.ParseInt(last, 10, 64)
 		if err1 != nil || err2 != nil || lo < 1 || hi < lo {
-			return fmt.Errorf("%q: want numbers of steps from 1 on and ranges of them, such as 17,100-110", part)
+			return fmt.Errorf("%q: want step numbers from 1 on, and ranges of them, such as 17,100-110", part)
 		}
 		*s = append(*s, [2]int64{lo, hi})
 	}

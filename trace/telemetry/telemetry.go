@@ -200,7 +200,7 @@ func (t *SDK) Report(w io.Writer) {
 		c.SampledOut += of.SampledOut
 		c.Skipped += of.Skipped
 	}
-	fmt.Fprintf(w, "\nspans: %d made, %d sampled out (allocations and frees: one step in %d has them all), %d dropped\n",
+	fmt.Fprintf(w, "\nspans: %d made, %d sampled out (one step in %d has all allocations and frees), %d dropped\n",
 		c.Started, c.SampledOut+c.Skipped, allEvery, c.Started-exported)
 	if n := t.records.Load(); n > 0 {
 		fmt.Fprintf(w, "log records: %d made, %d dropped\n", n, n-t.logged.Load())

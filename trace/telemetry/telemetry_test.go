@@ -98,7 +98,7 @@ func TestOtherSpansAreNotCounted(t *testing.T) {
 	require.NotContains(t, out.String(), `"Code":"Error"`)
 	out.Reset()
 	sdk.Report(&out)
-	require.Contains(t, out.String(), "spans: 0 made, 0 sampled out (allocations and frees: one step in 100 has them all), 0 dropped\n")
+	require.Contains(t, out.String(), "spans: 0 made, 0 sampled out (one step in 100 has all allocations and frees), 0 dropped\n")
 }
 
 // failingWriter fails after some writes.

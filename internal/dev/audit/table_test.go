@@ -163,16 +163,16 @@ func (w *world) checkBeneath(s trace.Summary, text string) {
 		list(largest.Peak.Categories, largest.Peak.Modules, largest.AllocatedPeak)
 	}
 	if p := s.LastReplayed; len(p.Replays) > 0 {
-		line("replayed in step %d: its peak is %s allocated, and %s held by graphs at its end", p.Step, bytes(p.AllocatedPeak), bytes(p.GraphBytes))
+		line("replayed in step %d: %s allocated at the step's peak, %s held by graphs at its end", p.Step, bytes(p.AllocatedPeak), bytes(p.GraphBytes))
 		for _, r := range p.Replays {
-			alone := "alone"
+			alone := "not shared"
 			if n := r.PoolGraphs - 1; n > 0 {
-				alone = fmt.Sprintf("with %d other graph", n)
+				alone = fmt.Sprintf("shared with %d other graph", n)
 				if n > 1 {
 					alone += "s"
 				}
 			}
-			line("graph %d, of %d blocks: %s at its peak, in the %s of private pool %d, which it has %s", r.Graph, r.Allocations, bytes(r.Held), bytes(r.PoolReserved), r.Pool[1], alone)
+			line("graph %d, %d blocks: %s at its peak, in private pool %[5]d of %[4]s, %[6]s", r.Graph, r.Allocations, bytes(r.Held), bytes(r.PoolReserved), r.Pool[1], alone)
 			list(r.Categories, r.Modules, r.Held)
 		}
 	}
