@@ -133,5 +133,5 @@ func TestAdviceFails(t *testing.T) {
 	require.ErrorContains(t, err, "advice: this one: forecast: mine")
 	require.NotErrorIs(t, err, memcache.ErrOutOfMemory)
 	_, err = forecast.Step(context.Background(), "dry:host?capacity=2MiB", planned(tensor.Float32, 3, []forecast.Way{{Name: "none"}}))
-	require.ErrorContains(t, err, "advice: none: forecast: there is no program")
+	require.ErrorContains(t, err, "advice: none: forecast: the program is nil")
 }

@@ -116,11 +116,11 @@ func TestReportErrors(t *testing.T) {
 	_, err := forecast.Report(ctx, nil, "dry:host", training(4))
 	require.ErrorIs(t, err, device.ErrInvalid)
 	_, err = forecast.Report(ctx, &bytes.Buffer{}, "host", training(4))
-	require.ErrorContains(t, err, "not a dry one")
+	require.ErrorContains(t, err, "not a dry device")
 	_, err = forecast.Report(ctx, full{}, "dry:host", training(4))
 	require.ErrorContains(t, err, "no space")
 	var page bytes.Buffer
 	_, err = forecast.Report(ctx, &page, "dry:host", nil)
-	require.ErrorContains(t, err, "no program")
+	require.ErrorContains(t, err, "the program is nil")
 	require.Zero(t, page.Len())
 }

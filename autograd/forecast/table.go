@@ -17,12 +17,12 @@ import (
 // and the model by layers. The JSON of a Forecast has all of it.
 func (f *Forecast) Table(w io.Writer) error {
 	out := &printer{w: w}
-	out.print("%s in %s of %s: %s reserved, %s allocated at most, %s of pinned host memory\n",
+	out.print("%s in %s of %s: peaks of %s reserved, %s allocated, %s pinned host memory\n",
 		verdict(f.Fits), sizes.Format(f.Capacity), f.Device, sizes.Format(f.ReservedPeak), sizes.Format(f.AllocatedPeak), sizes.Format(f.PinnedPeak))
 	for _, a := range f.Advice {
 		out.print("  with %s: %s, %s reserved, %s allocated\n", a.Name, verdict(a.Fits), sizes.Format(a.ReservedPeak), sizes.Format(a.AllocatedPeak))
 	}
-	out.print("peak of the second step: %s allocated, %s reserved, %s held by graphs; reached at %s\n", sizes.Format(f.Step.AllocatedPeak),
+	out.print("peak of the second step: %s allocated, %s reserved, %s held by graphs; reached by the allocation at %s\n", sizes.Format(f.Step.AllocatedPeak),
 		sizes.Format(f.Step.ReservedPeak), sizes.Format(f.Step.GraphBytes), f.PeakLine.place())
 	if p := f.Step.Peak; p != nil {
 		for _, c := range p.Categories {
@@ -62,7 +62,7 @@ func (f *Forecast) layers(out *printer) {
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	rows := &printer{w: table}
-	rows.print("%-*s\toutput\tparameters\ttheir bytes\tactivations\tgradients\toptimiser\tworkspace\t\n", width, "layer")
+	rows.print("%-*s\toutput\tparameters\tparameter bytes\tactivations\tgradients\toptimiser\tworkspace\t\n", width, "layer")
 	for _, l := range f.Layers {
 		rows.row(width, title(&l), l)
 	}

@@ -82,7 +82,7 @@ func withCapacity(name string, bytes int64) (string, error) {
 // wraps memcache.ErrOutOfMemory.
 func (t trial) run(ctx context.Context) (f *Forecast, err error) {
 	if !strings.HasPrefix(t.name, "dry:") {
-		return nil, fmt.Errorf("forecast: device %q is not a dry one, such as dry:host or dry:cuda?gpu=L4; Measure takes any", t.name)
+		return nil, fmt.Errorf("forecast: device %q is not a dry device, such as dry:host or dry:cuda?gpu=L4; Measure takes other devices", t.name)
 	}
 	var shapes shapes
 	rt, err := tensor.Open(t.name, append(t.options[:len(t.options):len(t.options)], tensor.OnOperation(shapes.note))...)
@@ -106,7 +106,7 @@ func (t trial) measure(ctx context.Context, rt *tensor.Runtime, shapes *shapes) 
 		return nil, fmt.Errorf("%w: the context or the runtime is nil", device.ErrInvalid)
 	}
 	if t.program == nil {
-		return nil, errors.New("there is no program")
+		return nil, errors.New("the program is nil")
 	}
 	f = &Forecast{Device: rt.Device().Name(), Capacity: rt.Device().Properties().TotalMemory, Fits: true}
 	if t.config != "" {
@@ -133,7 +133,7 @@ func (t trial) measure(ctx context.Context, rt *tensor.Runtime, shapes *shapes) 
 		defer func() { err = errors.Join(err, training.Close()) }()
 	}
 	if err == nil && (training == nil || training.Step == nil) {
-		err = errors.New("the program has made no training step")
+		err = errors.New("the program returned no Training, or one without a Step")
 	}
 	if err != nil {
 		return f, errors.Join(err, profiler.Close())
