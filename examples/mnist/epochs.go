@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 )
 
-// train trains and tests epoch by epoch, until ctx is done.
+// train trains and tests epoch by epoch, until ctx is cancelled.
 func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tests digits.Batches, stdout, stderr io.Writer) error {
 	began := time.Now()
 	defer func() { r.Seconds = time.Since(began).Seconds() }()
@@ -42,7 +42,7 @@ func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tes
 		if r.Interrupted {
 			fmt.Fprintf(stdout, "interrupted after step %d\n", t.place.Step)
 			if t.place.Step == before {
-				return nil // between two epochs: there is nothing new to tell
+				return nil // between two epochs: there is nothing new to print
 			}
 		}
 		if err := r.test(ctx, t, tests); err != nil {
@@ -64,7 +64,7 @@ func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tes
 	return nil
 }
 
-// test is on all test pictures, also when ctx is done, and by the first rank.
+// test tests the model on all test pictures, even if ctx is cancelled. Only the first rank does it.
 func (r *result) test(ctx context.Context, t *trainer, tests digits.Batches) (err error) {
 	if t.ranks != nil && t.ranks.Rank() > 0 {
 		return nil
@@ -75,7 +75,7 @@ func (r *result) test(ctx context.Context, t *trainer, tests digits.Batches) (er
 	return err
 }
 
-// progress shows how far an epoch is: a bar on a terminal, nothing elsewhere.
+// progress shows the progress of an epoch: as a bar on a terminal, else not at all.
 func progress(w io.Writer, epoch, epochs, steps int) (step, done func()) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// foreseen is what -json writes of a forecast. Its names are those of a run's results.
+// foreseen is the JSON of a forecast. Its keys are those of a run's results.
 type foreseen struct {
 	Device             string             `json:"device"`
 	Model              string             `json:"model"`
@@ -28,10 +28,10 @@ type foreseen struct {
 	Forecast           *forecast.Forecast `json:"forecast"`
 }
 
-// amounts are how many pictures there are to train on, and to test.
+// amounts are the numbers of pictures for training and testing.
 type amounts struct{ train, test int }
 
-// foresee prints what the training takes, of one rank of many the first one.
+// foresee prints the memory that the training takes; with several ranks, that of the first one.
 func (o options) foresee(ctx context.Context, stdout, stderr io.Writer) error {
 	var n amounts
 	for s, at := range map[digits.Split]*int{digits.Train: &n.train, digits.Test: &n.test} {
@@ -57,14 +57,15 @@ func (o options) foresee(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(text, "%s, %s, %d pictures in a step%s\n", o.model, o.optimizer, o.batch, o.dealt())
+	fmt.Fprintf(text, "%s, %s, %d pictures per step%s\n", o.model, o.optimizer, o.batch, o.dealt())
 	if err := f.Table(text); err != nil || o.json == "" {
 		return err
 	}
 	return writeJSON(o.json, stdout, foreseen{f.Device, o.model, o.optimizer, o.batch, o.ranks, f.AllocatedPeak, f.ReservedPeak, f})
 }
 
-// searched is the forecast of the batch, or of the largest one, which it makes the batch.
+// searched returns the forecast of the batch. With -largest it first sets the batch to the largest
+// that fits.
 func (o *options) searched(ctx context.Context, n amounts) (*forecast.Forecast, error) {
 	if o.largest != "" {
 		limit, err := humanize.ParseBytes(o.largest)
@@ -89,7 +90,8 @@ func (o *options) searched(ctx context.Context, n amounts) (*forecast.Forecast, 
 }
 
 func (o options) largestBatch(ctx context.Context, limit int64, n amounts) (int, *forecast.Forecast, error) {
-	of := func(size int) int { return min(size, n.train/o.ranks) * o.ranks } // the batch of all ranks
+	// of returns the batch of all ranks.
+	of := func(size int) int { return min(size, n.train/o.ranks) * o.ranks }
 	size, f, err := forecast.LargestBatch(ctx, o.dryName(), limit, func(size int) forecast.Program {
 		o := o
 		o.batch = of(size)
@@ -98,7 +100,7 @@ func (o options) largestBatch(ctx context.Context, limit int64, n amounts) (int,
 	return of(size), f, err
 }
 
-// ways are flags with which the training takes less memory, the cheapest first.
+// ways returns flags with which the training takes less memory, the cheapest first.
 func (o options) ways(n amounts) (all []forecast.Way) {
 	add := func(flags string, change func(*options)) {
 		o := o
@@ -119,7 +121,7 @@ func (o options) ways(n amounts) (all []forecast.Way) {
 	return all
 }
 
-// dryName is the name of the device that stands for that of -device.
+// dryName returns the name of the dry device that stands for the device of -device.
 func (o *options) dryName() string {
 	var p *party
 	if o.ranks > 1 {
@@ -136,8 +138,8 @@ func (o *options) dryName() string {
 	return name
 }
 
-// program is the training: first all that allocates in other ways, in the order of a run, and then
-// a step.
+// program returns the training as a program. Its first step takes all kinds of steps and tests that
+// allocate in different ways, in the order of a run. Its second step is a single training step.
 func (o options) program(n amounts, ways []forecast.Way) forecast.Program {
 	return func(ctx context.Context, rt *tensor.Runtime) (*forecast.Training, error) {
 		o := o.quiet()
@@ -166,7 +168,8 @@ func (o options) program(n amounts, ways []forecast.Way) forecast.Program {
 	}
 }
 
-// short is a number of pictures with the batches of another one that differ: three at most.
+// short returns a smaller number of pictures that has the same kinds of batches: at most two whole
+// batches and the last one.
 func short(pictures, batch int) int {
 	if pictures < 3*batch {
 		return pictures
@@ -174,7 +177,7 @@ func short(pictures, batch int) int {
 	return 2*batch + pictures%batch
 }
 
-// rehearse takes the steps of epochs, and tests after each, on pictures without values.
+// rehearse takes the steps of epochs and tests after each, on pictures without values.
 func (t *trainer) rehearse(ctx context.Context, epochs int, training, tests digits.Batches) error {
 	for range epochs {
 		err := errors.Join(t.env.Zero(ctx, t.loss), t.loader.Start(ctx, blanks(training)), t.takeAll(ctx, training.Count()))
@@ -198,10 +201,10 @@ func (t *trainer) takeAll(ctx context.Context, steps int) error {
 	return nil
 }
 
-// blank is a data set that has a length and no pictures.
+// blank returns a data set that has a length but no pictures.
 func blank(pictures int) *digits.Set { return &digits.Set{Labels: make([]uint8, pictures)} }
 
-// blanks is a source of the first epoch's batches that leaves their memory as it is.
+// blanks returns a source of the first epoch's batches that does not write them.
 func blanks(b digits.Batches) loader.Source {
 	source, err := b.Sampler().Epoch(1, func(context.Context, []int, [][]byte) error { return nil })
 	if err != nil {

@@ -8,15 +8,16 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// stepGraphs are the steps of -graph. Each number of pictures has a graph, in one pool: the last batch of an epoch finds there what the others
-// have left free. The nil stepGraphs takes all steps eagerly.
+// stepGraphs are the steps of -graph. Each batch size has a graph. All graphs share a pool, so that
+// the graph of an epoch's last batch uses memory that the others leave free. The nil stepGraphs
+// takes all steps eagerly.
 type stepGraphs struct {
 	env  *tensor.Runtime
 	pool *memcache.Pool
-	all  map[int]*stepGraph // by the number of pictures
+	all  map[int]*stepGraph // by batch size
 }
 
-// stepGraph is a step of so many pictures, which it reads from memory of its own.
+// stepGraph is a captured step of one batch size. It reads the batch from its own memory.
 type stepGraph struct {
 	x, y  *tensor.Tensor
 	graph *tensor.Graph
@@ -30,8 +31,9 @@ func newStepGraphs(env *tensor.Runtime) (*stepGraphs, error) {
 	return &stepGraphs{env: env, pool: pool, all: make(map[int]*stepGraph)}, nil
 }
 
-// take takes a step on the pictures x with the labels y. The first of each number of pictures is eager: it loads kernels, and takes memory that lasts.
-// The second is captured, and replayed as all that follow.
+// take takes a step on the pictures x with the labels y. The first step of each batch size is
+// eager, because it loads kernels and allocates memory that outlives the step. The second is
+// captured. It and all later ones are replayed.
 func (g *stepGraphs) take(ctx context.Context, x, y *tensor.Tensor, step func(ctx context.Context, x, y *tensor.Tensor) error) error {
 	if g == nil {
 		return step(ctx, x, y)

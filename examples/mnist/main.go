@@ -1,4 +1,4 @@
-// Mnist trains a small model on the real MNIST digits, and shows what each training step did with memory.
+// Mnist trains a small model on the MNIST digits and shows the memory of each training step.
 //
 //	go run ./examples/mnist
 package main
@@ -23,20 +23,20 @@ import (
 )
 
 func main() {
-	signal.Ignore(syscall.SIGPIPE) // what reads the standard output may end before the training does
+	signal.Ignore(syscall.SIGPIPE) // the reader of the standard output may exit first
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the program; it returns the exit status: 0, 1 after an error, or that of the signal that ended ctx. A standard
-// output that fails is an error in the end, after everything else is done.
+// run is the program. It returns the exit status: 0, 1 after an error, or that of the signal that
+// ended ctx. After an error of the standard output it completes its work, and then returns 1.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parseOptions(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
-	out := &shared{w: stdout} // by the exporters of -trace stdout
+	out := &shared{w: stdout} // with the exporters of -trace stdout
 	switch {
 	case err != nil:
 	case o.picture != "":
@@ -54,7 +54,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = errors.Join(err, failure)
 	}
 	if err != nil {
-		// Errors are joined by line ends; a line that begins with a tab belongs to the one before.
+		// Joined errors are separated by newlines. A line that begins with a tab continues the one
+		// before it.
 		text := strings.ReplaceAll(strings.ReplaceAll(err.Error(), "\n", "; "), "; \t", "\n\t")
 		if !strings.HasPrefix(text, "mnist: ") {
 			text = "mnist: " + text
@@ -65,7 +66,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitStatus(ctx)
 }
 
-// runOptions runs what the command line says, tells what it did with memory, also if it fails, and sends the telemetry.
+// runOptions trains as the options say, prints the memory figures, even after an error, and sends
+// the telemetry.
 func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	parties, err := o.parties()
 	if err != nil {
@@ -74,7 +76,7 @@ func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error 
 	return o.runParties(ctx, parties, stdout, stderr)
 }
 
-// runParties is runOptions with the ranks of this process.
+// runParties is runOptions for the ranks of this process.
 func (o options) runParties(ctx context.Context, parties []*party, stdout, stderr io.Writer) error {
 	if parties[0].number() > 0 { // another process has the first rank
 		exporter := o.trace
@@ -125,7 +127,8 @@ func (o options) runParties(ctx context.Context, parties []*party, stdout, stder
 	return errors.Join(err, printed)
 }
 
-// runRank trains and tests as one rank, or alone; the result is nil if it did not get that far.
+// runRank trains and tests as one rank, or alone. The result is nil after an error
+// before the training.
 func (o options) runRank(ctx context.Context, sdk *telemetry.SDK, profiling *profiling, stdout, stderr io.Writer) (r *result, err error) {
 	training, err := digits.Load(ctx, o.data, digits.Train)
 	if err != nil {
@@ -164,12 +167,13 @@ func (o options) runRank(ctx context.Context, sdk *telemetry.SDK, profiling *pro
 	return r, errors.Join(err, t.close())
 }
 
-// interrupted reports whether err is only the end of ctx.
+// interrupted reports whether err is only the cancellation of ctx.
 func interrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
 }
 
-// exitStatus is 0 or, after a signal, the status of shells: 130 after Ctrl-C, 143 after SIGTERM.
+// exitStatus returns 0 or, after a signal, the status that shells report: 130 after Ctrl-C, 143
+// after SIGTERM.
 func exitStatus(ctx context.Context) int {
 	switch cause := context.Cause(ctx); {
 	case cause == nil:

@@ -193,5 +193,5 @@ func TestConfusion(t *testing.T) {
 	require.Equal(t, []string{"3", "·", "·", "·", "1", "·", "·", "·", "·", "1", "·", "50.0", "%"}, strings.Fields(lines[5]))
 	var out, errs bytes.Buffer
 	require.Zero(t, run(t.Context(), []string{"-data", small(t), "-epochs", "1", "-confusion"}, &out, &errs), errs.String())
-	require.Contains(t, out.String(), "seen as another")
+	require.Contains(t, out.String(), "misclassified")
 }

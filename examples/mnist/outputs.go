@@ -24,8 +24,8 @@ type written struct {
 	pattern    bool // name stands for all files in its folder that it matches
 }
 
-// writable returns an error if an output can't be written, or is an input or another output. It is called
-// before the training, so that no result is lost after it.
+// writable returns an error if an output can't be written, or is also an input or another output.
+// It is called before the training, so that no result of it is lost.
 func (o options) writable(ctx context.Context) error {
 	outputs, err := o.outputs()
 	if err != nil {
@@ -56,7 +56,7 @@ func (o options) writable(ctx context.Context) error {
 	return nil
 }
 
-// outputs are the files of all flags. It makes the folders.
+// outputs returns the files of all flags. It makes their folders.
 func (o options) outputs() (all []written, err error) {
 	for _, c := range [][2]string{{"json", o.json}, {"save", o.save}, {"resume", o.resume}, {"steps", o.steps}} {
 		if c[1] == "-" && c[0] != "json" {
@@ -101,14 +101,14 @@ func (w written) clashes(other written) bool {
 	return matches && output.Same(w.name, filepath.Join(filepath.Dir(other.name), filepath.Base(w.name)))
 }
 
-// inputs are the files that the training begins with, except that of -resume, which is replaced.
+// inputs returns the files that the training reads, except that of -resume, which it replaces.
 func (o options) inputs(ctx context.Context) (all []string) {
 	if o.load != "" {
 		all = append(all, o.load)
 	}
 	if o.data != "" {
 		for _, s := range []digits.Split{digits.Train, digits.Test} {
-			if files, err := digits.Find(ctx, o.data, s); err == nil { // what is missing is an error later
+			if files, err := digits.Find(ctx, o.data, s); err == nil { // else an error later
 				all = append(all, files.Images, files.Labels)
 			}
 		}
@@ -116,7 +116,7 @@ func (o options) inputs(ctx context.Context) (all []string) {
 	return all
 }
 
-// onStdout are the flags whose output for programs goes to the standard output.
+// onStdout returns the flags whose machine-readable output goes to the standard output.
 func (o *options) onStdout() (flags []string) {
 	for _, c := range [][2]string{{"json", o.json}, {"steps", o.steps}} {
 		if c[1] == "-" || output.IsStandard(c[1]) {
@@ -129,7 +129,7 @@ func (o *options) onStdout() (flags []string) {
 	return flags
 }
 
-// toConsole reports whether the environment lets a signal of OpenTelemetry go to the standard output.
+// toConsole reports whether the environment sends an OpenTelemetry signal to the standard output.
 func toConsole() bool {
 	for _, signal := range []string{"TRACES", "METRICS", "LOGS"} {
 		if strings.Contains(os.Getenv("OTEL_"+signal+"_EXPORTER"), "console") {
@@ -139,8 +139,8 @@ func toConsole() bool {
 	return false
 }
 
-// text is the stream of tables and messages: stderr if an output for programs goes to stdout, which
-// it then has alone.
+// text returns the stream of tables and messages: stderr if a machine-readable output goes to
+// stdout, so that nothing else is mixed into it.
 func (o *options) text(stdout, stderr io.Writer) io.Writer {
 	if len(o.onStdout()) > 0 {
 		return stderr
@@ -148,7 +148,8 @@ func (o *options) text(stdout, stderr io.Writer) io.Writer {
 	return stdout
 }
 
-// shared is the standard output for several goroutines. It keeps its first error and writes nothing after it.
+// shared is the standard output for several goroutines. It keeps its first error and writes nothing
+// after it.
 type shared struct {
 	mu  sync.Mutex
 	w   io.Writer

@@ -19,7 +19,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// predict prints what the model of -load sees in the picture of -predict.
+// predict prints the digit that the model of -load sees in the picture of -predict.
 func (o options) predict(ctx context.Context, stdout io.Writer) (err error) {
 	x, err := readPicture(o.picture)
 	if err != nil {
@@ -64,15 +64,15 @@ func (o options) predict(ctx context.Context, stdout io.Writer) (err error) {
 	return nil
 }
 
-// readPicture reads a PNG as the data set has its pictures: 28 by 28, 0 to 1, white on black. A picture that is black on white is
-// turned round.
+// readPicture reads a PNG in the form of the data set's pictures: 28 by 28 pixels from 0 to 1,
+// white on black. It inverts a picture that is black on white.
 func readPicture(name string) ([]float32, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("mnist: -predict: %w", err)
 	}
 	defer f.Close()
-	// A header may promise more than there is memory for.
+	// The size is checked first, because a header may claim more pixels than memory can hold.
 	config, err := png.DecodeConfig(f)
 	if err != nil {
 		return nil, fmt.Errorf("mnist: -predict: %s: %w", name, err)

@@ -62,7 +62,7 @@ func ofFlag(flag string, err error) error {
 	return fmt.Errorf("mnist: -%s: %w", flag, err)
 }
 
-// options are the observers of the runtime: the tracer and the profiles.
+// options returns the observers of the runtime: the tracer and the profiles.
 func (p *profiling) options(tracer *trace.Tracer) []tensor.Option {
 	memory, copies := p.folder.Observers()
 	var stream device.StreamOptions
@@ -83,7 +83,7 @@ func (p *profiling) options(tracer *trace.Tracer) []tensor.Option {
 	return all
 }
 
-// begin begins with a runtime that has no allocation yet.
+// begin starts the profiles of a runtime that has no allocation yet.
 func (p *profiling) begin(env *tensor.Runtime) error {
 	if p.pages != nil && p.folder == nil {
 		if err := env.Cache().RecordHistory(memcache.HistoryOptions{Entries: historyEntries}); err != nil {
@@ -112,7 +112,7 @@ func (p *profiling) end() error {
 		ofFlag("rankprofile", p.rank.Close()), ofFlag("http", p.pages.Close()))
 }
 
-// rankFileOf is the file of a rank's steps.
+// rankFileOf returns the name of the file of a rank's steps.
 func rankFileOf(dir string, rank int) string {
 	return filepath.Join(dir, fmt.Sprintf("rank-%d.jsonl", rank))
 }

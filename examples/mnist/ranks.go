@@ -22,17 +22,18 @@ import (
 const (
 	// meeting is how long a rank waits for the others at the start.
 	meeting = 2 * time.Minute
-	// stopEvery is after how many steps ranks ask each other whether the program was interrupted: they wait for it.
+	// stopEvery is the number of steps after which the ranks check whether one was interrupted. The
+	// check waits for all ranks, so it is not done in every step.
 	stopEvery = 16
 )
 
 // shardings are the values of -shard.
 var shardings = map[string]parallel.Sharding{"none": parallel.ShardNothing, "state": parallel.ShardState, "gradients": parallel.ShardGradients}
 
-// party is a rank among those that train together. The nil party is alone.
+// party is one of the ranks of a training. It is nil if there is only one.
 type party struct {
 	rank, size int
-	device     int             // among those of this machine
+	device     int             // its number on this machine
 	meeting    context.Context // ends when a rank of this process has failed
 	join       func(ctx context.Context, dev device.Device) (device.Communicator, error)
 }
@@ -51,11 +52,11 @@ func (p *party) ranks() int {
 	return p.size
 }
 
-// leastOfRank is the memory in bytes that a rank takes at least. With a batch of 250 of the default
-// model it is 85 MiB, of which 47 are its copy of the data set.
+// leastOfRank is the least memory of a rank, in bytes. The default model with a batch of 250 takes
+// 85 MiB, of which 47 MiB are the rank's copy of the data set.
 const leastOfRank = 128 << 20
 
-// checkRanks returns an error if the ranks of -ranks have less than they take at least, each.
+// checkRanks returns an error if the machine's memory is too small for the ranks of -ranks.
 func (o *options) checkRanks() error {
 	if o.memory == 0 || o.ranks < 2 || int64(o.ranks) <= o.memory/leastOfRank {
 		return nil
@@ -64,8 +65,8 @@ func (o *options) checkRanks() error {
 		humanize.IBytes(leastOfRank), humanize.IBytes(uint64(o.memory)), o.memory/leastOfRank)
 }
 
-// shareOfRank is the capacity in bytes of a rank's host device with which those of all ranks take half
-// of the machine's memory; 0: that is more than the device's default, or unknown.
+// shareOfRank returns the capacity in bytes of a rank's host device: all ranks together take half
+// of the machine's memory. It returns 0 if that is above the device's default, or unknown.
 func (o *options) shareOfRank(ranks int) int64 {
 	if share := o.memory / 2 / int64(ranks); share < 4<<30 {
 		return share
@@ -73,7 +74,8 @@ func (o *options) shareOfRank(ranks int) int64 {
 	return 0
 }
 
-// parties are the ranks of this process: those of -ranks, or the one that a launcher says, or nil.
+// parties returns the ranks of this process: those of -ranks, or the launcher's one, or a nil
+// party.
 func (o *options) parties() ([]*party, error) {
 	env, err := rendezvous.FromEnvironment()
 	switch {
@@ -82,7 +84,7 @@ func (o *options) parties() ([]*party, error) {
 	case env.Size > 1 && o.ranks > 1:
 		return nil, fmt.Errorf("-ranks %d: the launcher has started %d processes, each of which is one rank", o.ranks, env.Size)
 	case env.Size > 1 && strings.HasPrefix(o.device, "host"):
-		return nil, fmt.Errorf("-device %s: the host device's ranks are goroutines of one process, and the launcher has started %d: want -ranks %d without it", o.device, env.Size, env.Size)
+		return nil, fmt.Errorf("-device %s: the host device's ranks are goroutines of one process, and the launcher has started %d: want -ranks %d without a launcher", o.device, env.Size, env.Size)
 	case env.Size > 1:
 		return []*party{{env.Rank, env.Size, env.LocalRank, nil, func(ctx context.Context, dev device.Device) (device.Communicator, error) {
 			return rendezvous.Join(ctx, env, dev, device.CommunicatorOptions{Timeout: o.timeout, Overlapped: true})
@@ -93,16 +95,16 @@ func (o *options) parties() ([]*party, error) {
 	return o.here(), nil
 }
 
-// here are the ranks of -ranks.
+// here returns the ranks of -ranks.
 func (o *options) here() []*party {
 	var mu sync.Mutex
-	var id *device.CommunicatorID // of the first that comes
+	var id *device.CommunicatorID // made by the rank that comes first
 	var all []*party
 	for rank := range o.ranks {
 		all = append(all, &party{rank, o.ranks, rank, nil, func(ctx context.Context, dev device.Device) (device.Communicator, error) {
 			c, ok := dev.(device.Collectives)
 			if !ok {
-				return nil, fmt.Errorf("-ranks %d: device %s has no collectives", o.ranks, dev.Name())
+				return nil, fmt.Errorf("-ranks %d: device %s has no collective operations", o.ranks, dev.Name())
 			}
 			mu.Lock()
 			if id == nil {
@@ -121,8 +123,8 @@ func (o *options) here() []*party {
 	return all
 }
 
-// deviceOf is the name of a rank's device. Each opens a host device of its own, with its share of the
-// machine's memory, and the GPU of its number, unless -device has one.
+// deviceOf returns the name of a rank's device: a host device of its own, with its share of the
+// machine's memory, or the GPU of the rank's number.
 func (o *options) deviceOf(p *party) string {
 	name := o.deviceName()
 	if p != nil && name == "host" {
@@ -139,13 +141,14 @@ func (o *options) deviceOf(p *party) string {
 	return name
 }
 
-// quiet are the options of the ranks but the first, which tells and writes everything.
+// quiet returns the options of all ranks except the first, which prints and writes everything.
 func (o options) quiet() options {
 	o.trace, o.json, o.save, o.memprofile, o.profileSteps, o.steps, o.http, o.busy = "none", "", "", "", nil, "", "", false
 	return o
 }
 
-// run trains and tests, with all ranks of this process; the result is nil if it did not get that far, or another process has the first rank.
+// run trains and tests with all ranks of this process. The result is nil after an error before the
+// training, or if another process has the first rank.
 func (o options) run(ctx context.Context, parties []*party, sdk *telemetry.SDK, profiling *profiling, stdout, stderr io.Writer) (*result, error) {
 	if o.rankprofile != "" && parties[0] == nil {
 		return nil, fmt.Errorf("-rankprofile %s: there is one rank; want -ranks, or a launcher", o.rankprofile)
@@ -162,7 +165,8 @@ func (o options) run(ctx context.Context, parties []*party, sdk *telemetry.SDK, 
 	return first, errors.Join(err, o.reportRanks(parties))
 }
 
-// atOnce calls f for each rank of this process, all at a time. If one fails none waits for it to come.
+// atOnce calls f for all ranks of this process concurrently. If one fails, the others stop waiting
+// for it to join.
 func atOnce(ctx context.Context, parties []*party, f func(p *party) error) []error {
 	errs := make([]error, len(parties))
 	meeting, failed := context.WithCancel(ctx)
@@ -182,7 +186,7 @@ func atOnce(ctx context.Context, parties []*party, f func(p *party) error) []err
 	return errs
 }
 
-// tracerOf is the tracer of a rank; without an SDK it is nil.
+// tracerOf returns the tracer of a rank, or nil without an SDK.
 func tracerOf(sdk *telemetry.SDK, p *party) (*trace.Tracer, error) {
 	if p == nil {
 		return sdk.Tracer(), nil
@@ -199,7 +203,8 @@ func (o options) runQuiet(ctx context.Context, sdk *telemetry.SDK) error {
 	return err
 }
 
-// cause is the error of the rank that has failed by itself, if one has: the others' say that it has.
+// cause returns the error of a rank that failed by itself, if there is one. The errors of the other
+// ranks only report that a rank has failed.
 func cause(errs []error) error {
 	var first error
 	for rank, err := range errs {
@@ -219,7 +224,7 @@ func cause(errs []error) error {
 	return first
 }
 
-// join makes the model one of several ranks'.
+// join joins the other ranks and makes the model parallel.
 func (t *trainer) join(ctx context.Context, o options) error {
 	p := o.party
 	if p == nil {
@@ -235,7 +240,7 @@ func (t *trainer) join(ctx context.Context, o options) error {
 		return errors.Join(err, comm.Close())
 	}
 	t.onClose(func() error {
-		_ = t.comm.Close() // what has ended it is told already
+		_ = t.comm.Close() // its error was returned by the operation that failed
 		return nil
 	})
 	t.ranks, err = parallel.New(ctx, t.comm, t.model, parallel.Config{Shard: shardings[o.shard]})
@@ -247,10 +252,11 @@ func (t *trainer) join(ctx context.Context, o options) error {
 	return nil
 }
 
-// errStopped: another rank was interrupted.
+// errStopped is the error of a rank that stops because another one was interrupted.
 var errStopped = errors.New("interrupted on another rank")
 
-// stops is why the training stops here, on all ranks alike: ctx's error, or errStopped.
+// stops returns why the training stops at this step: ctx's error, or errStopped. All ranks stop at
+// the same step.
 func (t *trainer) stops(ctx context.Context) (why, err error) {
 	if t.ranks == nil {
 		return ctx.Err(), nil
@@ -273,7 +279,7 @@ func (t *trainer) stops(ctx context.Context) (why, err error) {
 	return why, nil
 }
 
-// together is a number of all ranks'.
+// together reduces a number over all ranks.
 func (t *trainer) together(ctx context.Context, mine float64, op device.ReduceOp) (all float64, err error) {
 	number, err := t.env.Full(ctx, mine, tensor.Float64)
 	if err != nil {
@@ -287,7 +293,7 @@ func (t *trainer) together(ctx context.Context, mine float64, op device.ReduceOp
 	return all, errors.Join(err, t.ranks.Err())
 }
 
-// peaks are the most bytes that each rank had allocated.
+// peaks returns the peak of the allocated bytes of each rank.
 func (t *trainer) peaks(ctx context.Context) (all []int64, err error) {
 	if t.ranks == nil {
 		return nil, nil

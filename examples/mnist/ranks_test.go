@@ -48,8 +48,8 @@ func TestParallelRanks(t *testing.T) {
 		for i := range want.Loss {
 			require.InDelta(t, float64(want.Loss[i]), float64(plain.Loss[i]), 1e-5, "%d ranks", n)
 		}
-		require.Contains(t, out, fmt.Sprintf("%d pictures in steps of 24 by %d ranks", pictures, n))
-		require.Equal(t, n, strings.Count(out, "at most on rank "))
+		require.Contains(t, out, fmt.Sprintf("%d pictures in steps of 24 on %d ranks", pictures, n))
+		require.Equal(t, n, strings.Count(out, "peak of rank "))
 		if testing.Short() && n != 3 { // one number of ranks has all options
 			continue
 		}
@@ -230,7 +230,7 @@ func TestParallelProcesses(t *testing.T) {
 		return names
 	}
 	require.Equal(t, []string{"json", "save", "steps", "memory", "resume"}, written(all[0]))
-	require.Contains(t, outs[0].String(), "by 2 ranks")
+	require.Contains(t, outs[0].String(), "on 2 ranks")
 	require.Empty(t, written(all[1]))
 	require.Empty(t, outs[1].String())
 }
@@ -246,7 +246,7 @@ func TestParallelBadInput(t *testing.T) {
 		{"-ranks 3", "", "", "-batch, which is 128, that is a multiple"},
 		{"-shard all", "", "", "want none, state, gradients"},
 		{"-ranks 2", "0", "2", "the launcher has started 2 processes"},
-		{"", "1", "4", "want -ranks 4 without it"},
+		{"", "1", "4", "want -ranks 4 without a launcher"},
 		{"", "nonsense", "4", "RANK"},
 		{"-ranks 2 -capacity 24MiB", "", "", "out of memory"},
 		{"-ranks 2 -capacity 1MiB", "", "", "out of memory"},

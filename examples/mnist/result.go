@@ -23,7 +23,7 @@ type result struct {
 	Seed         uint64   `json:"seed"`
 	TestAccuracy float64  `json:"test_accuracy"` // 0 to 1
 	Epochs       int      `json:"epochs"`        // finished
-	Loss         []number `json:"loss"`          // the mean of each epoch; of the last, if it was interrupted, so far
+	Loss         []number `json:"loss"`          // means of the epochs; of an interrupted one so far
 	Steps        int      `json:"steps"`
 	Seconds      float64  `json:"seconds"` // of training and testing
 	Interrupted  bool     `json:"interrupted"`
@@ -31,7 +31,7 @@ type result struct {
 	TrainSeconds    float64 `json:"train_seconds"`     // of training alone
 	DataWaitSeconds float64 `json:"data_wait_seconds"` // of these, waiting for data
 
-	Memory             trace.Summary `json:"memory"` // per training step; sizes in bytes, times in ns
+	Memory             trace.Summary `json:"memory"` // per training step; in bytes and ns
 	MemoryAllocated    int64         `json:"memory_allocated"`
 	MaxMemoryAllocated int64         `json:"max_memory_allocated"`
 	MemoryReserved     int64         `json:"memory_reserved"`
@@ -39,13 +39,13 @@ type result struct {
 	Peaks              []int64       `json:"max_memory_allocated_by_rank,omitempty"`
 
 	seen    metric.Matrix // of the last test; nil: there was none
-	trained bool          // without an error, whatever became of the other files
+	trained bool          // without an error, whether or not its files could be written
 }
 
-// number is a float64 that may be NaN or infinite, as the loss of a training that diverged: then it is null.
+// number is a float64 that may be NaN or infinite, such as the loss of a training that diverged.
 type number float64
 
-// MarshalJSON writes what JSON has no number for as null.
+// MarshalJSON writes null for NaN and infinities, because JSON has no such numbers.
 func (n number) MarshalJSON() ([]byte, error) {
 	if f := float64(n); math.IsNaN(f) || math.IsInf(f, 0) {
 		return []byte("null"), nil
@@ -53,7 +53,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
-// measure notes the memory figures.
+// measure sets the memory figures.
 func (r *result) measure(t *trainer) {
 	r.Steps = t.place.Step
 	r.Memory = t.profiler.Summary()
@@ -62,7 +62,7 @@ func (r *result) measure(t *trainer) {
 	r.MemoryReserved, r.MaxMemoryReserved = cache.MemoryReserved(), cache.MaxMemoryReserved()
 }
 
-// print shows the memory per training step and the allocator's answers.
+// print prints the memory per training step and the allocator's figures.
 func (r *result) print(w io.Writer) error {
 	fmt.Fprintf(w, "\nmemory per training step\n\n")
 	if err := r.Memory.Table(w); err != nil {
@@ -79,7 +79,7 @@ func (r *result) print(w io.Writer) error {
 		fmt.Fprintf(w, "%-20s %9s  %14s bytes\n", f.name, humanize.IBytes(uint64(f.bytes)), humanize.Comma(f.bytes))
 	}
 	for rank, bytes := range r.Peaks {
-		fmt.Fprintf(w, "%-20s %9s  %14s bytes\n", fmt.Sprintf("at most on rank %d", rank), humanize.IBytes(uint64(bytes)), humanize.Comma(bytes))
+		fmt.Fprintf(w, "%-20s %9s  %14s bytes\n", fmt.Sprintf("peak of rank %d", rank), humanize.IBytes(uint64(bytes)), humanize.Comma(bytes))
 	}
 	return nil
 }
@@ -103,13 +103,14 @@ func writeJSON(file string, stdout io.Writer, v any) error {
 	return nil
 }
 
-// printConfusion prints a row for each digit, with the share that was seen as what it is.
+// printConfusion prints a row for each digit: how often the model saw each digit in its pictures,
+// and the share of wrong answers.
 func printConfusion(w io.Writer, c metric.Matrix) {
 	fmt.Fprintf(w, "\ndigit  ")
 	for digit := range c {
 		fmt.Fprintf(w, "%6d", digit)
 	}
-	fmt.Fprintf(w, "   seen as another\n")
+	fmt.Fprintf(w, "   misclassified\n")
 	for digit, row := range c {
 		all := 0
 		fmt.Fprintf(w, "%5d  ", digit)

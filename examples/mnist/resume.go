@@ -11,24 +11,24 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// place is where a training is, and what it was begun with.
+// place is the position of a training, with the settings that it began with.
 type place struct {
 	Settings settings
-	Step     int             // how many steps were taken
+	Step     int             // steps taken
 	At       loader.Position // epochs count from 1
 }
 
-// settings are the flags without which a training would not go on as it began.
+// settings are the flags that must be the same for a training to continue.
 type settings struct {
 	Model, Optimizer string
 	Epochs, Batch    int
 	LR               float64
 	Seed             uint64
 	BFloat16         bool
-	Steps            int // of the whole training: with other data they are others
+	Steps            int // of the whole training; they depend on the data
 }
 
-// resume goes on from the file of -resume, if there is one.
+// resume continues from the file of -resume, if it exists.
 func (t *trainer) resume(ctx context.Context, o options) error {
 	t.resumeFile = o.resume
 	t.place = place{Settings: settings{o.model, o.optimizer, o.epochs, o.batch, o.lr, o.seed, o.bfloat16, t.steps}, At: loader.Position{Epoch: 1}}
@@ -36,7 +36,8 @@ func (t *trainer) resume(ctx context.Context, o options) error {
 		return nil
 	}
 	var kept place
-	// First without the model, whose names and shapes may be others, so that the error says why.
+	// The settings are read first: with other settings the model's names and shapes may differ, and
+	// the error of loading it would not name the cause.
 	err := checkpoint.Checkpoint{State: &kept}.Load(ctx, o.resume)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -44,13 +45,13 @@ func (t *trainer) resume(ctx context.Context, o options) error {
 	case err != nil:
 		return err
 	case kept.Settings != t.place.Settings:
-		return fmt.Errorf("mnist: -resume %s: the training was begun with %+v, and this one is of %+v", o.resume, kept.Settings, t.place.Settings)
+		return fmt.Errorf("mnist: -resume %s: the training was begun with %+v, and this run has %+v", o.resume, kept.Settings, t.place.Settings)
 	}
 	t.place = kept
 	return t.checkpoint().Load(ctx, o.resume)
 }
 
-// resumes reports whether a training goes on.
+// resumes reports whether the file of -resume exists, so that a training continues.
 func (o *options) resumes() bool {
 	if o.resume == "" {
 		return false

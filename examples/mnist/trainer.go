@@ -21,7 +21,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// ahead is how many batches are on their way while one is used.
+// ahead is the number of batches that are loaded ahead of the one in use.
 const ahead = 2
 
 // trainer holds everything that training needs. Its parts are closed in the reverse order.
@@ -32,18 +32,18 @@ type trainer struct {
 	model     nn.Layer
 	params    autograd.Parameters
 	optimizer optim.Optimizer
-	dtype     tensor.Dtype   // that steps compute in
-	tape      *autograd.Tape // of the steps, one after the other
-	loss      *tensor.Tensor // the sum over the pictures of the epoch
+	dtype     tensor.Dtype   // in which steps compute
+	tape      *autograd.Tape // reset for each step
+	loss      *tensor.Tensor // summed over the pictures of the epoch
 	profiler  *trace.Profiler
 	graphs    *stepGraphs        // nil: steps are eager
 	ranks     *parallel.Parallel // nil: there is one
-	abort     func() error       // ends the other ranks' waiting
+	abort     func() error       // ends the waits of the other ranks
 
 	place      place
-	resumeFile string  // empty: the training is not kept
+	resumeFile string  // empty: there are no checkpoints
 	steps      int     // planned
-	lr         float64 // of a factor of 1
+	lr         float64 // before the factor of the recipe's Rate
 	sdk        *telemetry.SDK
 	tracer     *trace.Tracer       // nil without an SDK
 	comm       *trace.Communicator // nil: there is one rank
@@ -64,7 +64,7 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, sdk *
 	return t, t.build(ctx, o, fields)
 }
 
-// build makes what the trainer has on its runtime. It closes it after an error.
+// build makes the trainer's parts on its runtime. After an error it closes the trainer.
 func (t *trainer) build(ctx context.Context, o options, fields []int64) (err error) {
 	defer func() {
 		if err != nil {
@@ -143,7 +143,7 @@ func (t *trainer) build(ctx context.Context, o options, fields []int64) (err err
 	return nil
 }
 
-// newOffloader returns what moves the optimiser's state for -offload; nil without it.
+// newOffloader returns the offloader of the optimiser's state, or nil without -offload.
 func (t *trainer) newOffloader(o options) (*tensor.Offloader, error) {
 	if !o.offload {
 		return nil, nil
@@ -159,7 +159,7 @@ func (t *trainer) newOffloader(o options) (*tensor.Offloader, error) {
 
 func (t *trainer) onClose(f func() error) { t.closers = append(t.closers, f) }
 
-// close closes everything; what was not freed by then is an error. Before that it lets the metrics tell how it was.
+// close sends the last metrics and closes all parts. Memory that is not freed by then is an error.
 func (t *trainer) close() error {
 	t.sdk.CloseTracer(t.tracer)
 	errs := []error{t.profiling.end()}
@@ -170,9 +170,10 @@ func (t *trainer) close() error {
 	return errors.Join(errs...)
 }
 
-// epoch takes the given number of steps, on the batches of one epoch, and returns the mean loss, of all ranks. It calls
-// progress after every step. When ctx is done it ends after the present step, or, with other ranks, with them after some more, with ctx's error or errStopped, and the mean so
-// far.
+// epoch takes the given number of steps on the batches of one epoch, and returns the mean loss of
+// all ranks. It calls progress after every step. If ctx is cancelled it returns the mean so far and
+// ctx's error after the current step. With several ranks it stops at the same later step on all of
+// them; on a rank whose own ctx is not cancelled the error is errStopped.
 func (t *trainer) epoch(ctx context.Context, source loader.Source, steps int, progress func()) (loss float64, err error) {
 	if err := t.env.Zero(ctx, t.loss); err != nil {
 		return 0, err
@@ -213,13 +214,14 @@ func (t *trainer) epoch(ctx context.Context, source loader.Source, steps int, pr
 	return float64(sum) / float64(max(pictures, 1)), stopped
 }
 
-// trainStep takes one step and returns its number of pictures. The step begins with the waiting for its batch.
+// trainStep takes one step and returns its number of pictures. The step includes the wait for its
+// batch.
 func (t *trainer) trainStep(ctx context.Context) (n int, err error) {
 	number := int64(t.place.Step + 1)
 	look := t.profiling.folder.Step(number)
-	defer look.Write() // after the step, whose time is not for that
+	defer look.Write() // after the step, so that its time does not include this
 	ctx, step := t.profiler.StartStep(ctx, number)
-	defer step.End() // by itself, to notice a panic
+	defer step.End() // deferred directly, so that it notices a panic
 	ctx = look.Begin(ctx)
 	defer look.End()
 	defer func() { step.Fail(err) }()
@@ -239,7 +241,7 @@ func (t *trainer) take(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// train takes the step on a batch, at the learning rate of the day.
+// train takes the step on a batch, at the step's learning rate.
 func (t *trainer) train(ctx context.Context, batch *loader.Minibatch) (n int, err error) {
 	x, y, err := t.tensors(batch)
 	if err != nil {
@@ -252,7 +254,8 @@ func (t *trainer) train(ctx context.Context, batch *loader.Minibatch) (n int, er
 	return y.Elements(), t.graphs.take(ctx, x, y, t.compute)
 }
 
-// compute computes the loss and its gradients, and updates the parameters: all that is captured with -graph.
+// compute computes the loss and its gradients, and updates the parameters. With -graph it is
+// captured.
 func (t *trainer) compute(ctx context.Context, x, y *tensor.Tensor) (err error) {
 	tape := t.tape
 	if err := tape.Reset(ctx); err != nil {
@@ -275,7 +278,8 @@ func (t *trainer) compute(ctx context.Context, x, y *tensor.Tensor) (err error) 
 	)
 }
 
-// clip limits the norm of the gradients, where the model's recipe says so. Nobody waits for the norm.
+// clip limits the norm of the gradients if the model's recipe has a limit. The host does not wait
+// for the norm.
 func (t *trainer) clip(ctx context.Context) error {
 	if t.recipe.Clip == 0 {
 		return nil
@@ -283,7 +287,8 @@ func (t *trainer) clip(ctx context.Context) error {
 	return optim.ClipGradNorm(ctx, t.params, t.recipe.Clip)
 }
 
-// closeTape closes the tape and returns err or, if that is nil, the error that sticks to the tape: they are the same.
+// closeTape closes the tape and returns err or, if that is nil, the tape's error. It does not join
+// them, because err is the tape's error.
 func closeTape(tape *autograd.Tape, err error) error {
 	if stuck := tape.Close(); err == nil {
 		return stuck
@@ -291,7 +296,7 @@ func closeTape(tape *autograd.Tape, err error) error {
 	return err
 }
 
-// tensors are a batch's pictures (n, 784) and labels (n), in the loader's memory.
+// tensors returns a batch's pictures (n, 784) and labels (n), in the loader's memory.
 func (t *trainer) tensors(batch *loader.Minibatch) (x, y *tensor.Tensor, err error) {
 	n := int(batch.Bytes(digits.LabelField) / 4)
 	if x, err = t.env.FromBlock(batch.Field(digits.ImageField), tensor.Float32, n, digits.Pixels); err != nil {
@@ -303,7 +308,7 @@ func (t *trainer) tensors(batch *loader.Minibatch) (x, y *tensor.Tensor, err err
 	return x, y, nil
 }
 
-// test counts the digits that the model sees in the pictures of the source, by the right digit.
+// test returns the confusion matrix of the model on the pictures of the source.
 func (t *trainer) test(ctx context.Context, source loader.Source) (m metric.Matrix, err error) {
 	seen := metric.NewConfusion(ctx, t.env, digits.Classes)
 	defer func() { err = errors.Join(err, seen.Close()) }()
@@ -313,7 +318,7 @@ func (t *trainer) test(ctx context.Context, source loader.Source) (m metric.Matr
 	return seen.Value(ctx)
 }
 
-// look adds what the model sees in each batch of the source.
+// look adds the model's answers for each batch of the source to seen.
 func (t *trainer) look(ctx context.Context, source loader.Source, seen *metric.Confusion) error {
 	if err := t.loader.Start(ctx, source); err != nil {
 		return err

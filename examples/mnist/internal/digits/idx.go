@@ -25,12 +25,13 @@ var (
 	labelFile = idxKind{"labels", 0x0801, nil}
 )
 
-// maxImages limits the records of a file, and so the memory that a small compressed file can ask for: 196
-// MiB of pictures. MNIST has 60,000; the largest part of EMNIST that fits its classes has 240,000.
+// maxImages limits the records of a file, so that a small compressed file can make the reader
+// allocate at most 196 MiB of pictures. MNIST has 60,000; the largest part of EMNIST that fits its
+// classes has 240,000.
 const maxImages = 1 << 18
 
-// readIDX reads a file in the idx format, compressed by gzip or not: n records of the kind, and nothing
-// else. GoMNIST's reader trusts the header, and ignores what follows the records.
+// readIDX reads a file in the idx format, with or without gzip. The file must have n records of the
+// kind and nothing else. GoMNIST's reader trusts the header, and ignores data after the records.
 func readIDX(path string, kind idxKind, limit int) (n int, data []byte, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -108,7 +109,7 @@ func readHeader(r io.Reader, kind idxKind) (n int64, record int, err error) {
 	return int64(binary.BigEndian.Uint32(head[4:])), record, nil
 }
 
-// guess says what a file with the wrong start may be.
+// guess names a likely format of a file with the wrong start.
 func guess(head []byte) string {
 	switch magic := binary.BigEndian.Uint32(head); {
 	case magic == imageFile.magic:
@@ -123,7 +124,8 @@ func guess(head []byte) string {
 	return ""
 }
 
-// readUpTo reads want bytes, or fewer at the end of r. It allocates as the bytes come, not as the header says.
+// readUpTo reads want bytes, or fewer at the end of r. Its buffer grows with the bytes that arrive,
+// because the header may be wrong.
 func readUpTo(r io.Reader, want int) ([]byte, error) {
 	const step = 8 << 20
 	data := make([]byte, 0, min(want, step))
@@ -135,7 +137,7 @@ func readUpTo(r io.Reader, want int) ([]byte, error) {
 		}
 		n, err := r.Read(data[len(data):cap(data)])
 		data = data[:len(data)+n]
-		if err == io.EOF { // gzip's end inside the data is another one
+		if err == io.EOF { // a truncated gzip stream returns another error
 			return data, nil
 		}
 		if err != nil {

@@ -16,7 +16,7 @@ func newRows(in *nn.Initializer) nn.Layer {
 	return nn.LayerOf(&rows{in.LSTM(digits.Side, 128), in.Linear(128, digits.Classes)})
 }
 
-// Forward returns logits of the state after the last row.
+// Forward returns the logits for the state after the last row.
 func (r *rows) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	return t.Frame(func() *autograd.Variable {
 		y := r.L.Forward(t, t.Transpose(t.Reshape(x, -1, digits.Side, digits.Side), 0, 1))

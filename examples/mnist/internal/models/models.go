@@ -17,7 +17,7 @@ type Recipe struct {
 	Optimizer string
 	LR        float64
 	Decay     float64                       // of weights, for adamw
-	Clip      float64                       // the greatest norm of the gradients; 0: no limit
+	Clip      float64                       // the largest norm of the gradients; 0: no limit
 	Rate      func(step, steps int) float64 // the factor of the learning rate
 }
 
@@ -36,7 +36,7 @@ var Names = []string{"mlp", "cnn", "resnet", "vit", "lstm"}
 // Optimizers are the names that NewOptimizer takes.
 var Optimizers = []string{"adam", "adamw", "sgd", "momentum"}
 
-// Linear falls from 1 to 0.
+// Linear falls from 1 to 0 in a straight line.
 func Linear(step, steps int) float64 { return 1 - float64(step)/float64(steps) }
 
 // warmCosine rises for a twentieth of the run and then falls to 0 as half a cosine.
@@ -72,8 +72,8 @@ func (p images) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variab
 	})
 }
 
-// NewOptimizer makes the optimiser of a name. A rate of 0 stands for the recipe's or, if the optimiser
-// is not the recipe's, for the optimiser's default.
+// NewOptimizer makes the optimiser of a name. A learning rate of 0 selects the recipe's or, if the
+// optimiser is not the recipe's, the optimiser's default.
 func (r Recipe) NewOptimizer(in *nn.Initializer, name string, lr float64, params autograd.Parameters) optim.Optimizer {
 	own := name == r.Optimizer
 	rate := func(standard float64) *float64 {

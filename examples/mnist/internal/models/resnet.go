@@ -15,7 +15,8 @@ func newResNet(in *nn.Initializer) nn.Layer {
 	}}
 }
 
-// residual is two convolutions and, beside them, what came in: as it is, or through a convolution where the shape changes.
+// residual adds its input to the result of two convolutions. If the shape changes, the input passes
+// through a convolution of its own.
 type residual struct {
 	A    *nn.Convolution
 	NA   *nn.BatchNorm
@@ -35,7 +36,7 @@ func newResidual(in *nn.Initializer, from, to, stride int) nn.Layer {
 	return nn.LayerOf(r)
 }
 
-// Forward returns relu(F(x) + digits.Side(x)).
+// Forward returns relu(F(x) + Side(x)).
 func (r *residual) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	return t.Frame(func() *autograd.Variable {
 		h := t.ReLU(r.NA.Forward(t, r.A.Forward(t, x)))

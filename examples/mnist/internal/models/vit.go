@@ -14,7 +14,7 @@ const (
 	heads   = 4
 )
 
-// vit is a transformer whose words are patches.
+// vit is a transformer over patches.
 type vit struct {
 	P   *nn.Linear
 	Pos *autograd.Parameter
@@ -32,7 +32,7 @@ func newViT(in *nn.Initializer) nn.Layer {
 	return nn.LayerOf(v)
 }
 
-// Forward returns logits of the mean over the patches.
+// Forward returns the logits for the mean over the patches.
 func (v *vit) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	return t.Frame(func() *autograd.Variable {
 		words := t.Permute(t.Reshape(x, -1, patches, patch, patches, patch), 0, 1, 3, 2, 4)
@@ -42,7 +42,7 @@ func (v *vit) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 	})
 }
 
-// encoder is a block of attention and a dense one, each with a norm before it.
+// encoder is attention and a dense part, each after a norm.
 type encoder struct {
 	N1     *nn.LayerNorm
 	Qkv, O *nn.Linear
@@ -57,7 +57,7 @@ func newEncoder(in *nn.Initializer) nn.Layer {
 	})
 }
 
-// Forward is for words (n, 16, 64).
+// Forward maps patches (n, 16, 64) to patches.
 func (e *encoder) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	return t.Frame(func() *autograd.Variable {
 		h := t.Add(x, e.O.Forward(t, t.SelfAttention(e.Qkv.Forward(t, e.N1.Forward(t, x)), heads, true, autograd.AttentionConfig{})))
