@@ -102,14 +102,14 @@ func run(ctx context.Context, device string, steps int, out io.Writer) (distance
 		}
 		distances[1+i] = energy(got, want)
 	}
-	_, err = fmt.Fprintf(out, "energy distance: %.4f of a normal distribution, %.4f of the autoencoder, %.4f of the adversarial network\n",
+	_, err = fmt.Fprintf(out, "energy distance: normal distribution %.4f, autoencoder %.4f, adversarial network %.4f\n",
 		distances[0], distances[1], distances[2])
 	return distances, err
 }
 
 func main() {
 	device := flag.String("device", "host", "`name` of the device")
-	steps := flag.Int("steps", 4000, "steps of each model")
+	steps := flag.Int("steps", 4000, "training steps of each model")
 	flag.Parse()
 	if _, err := run(context.Background(), *device, *steps, os.Stdout); err != nil {
 		log.Fatal(err)

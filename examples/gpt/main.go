@@ -101,7 +101,7 @@ func (g *gpt) write(in *nn.Initializer, text []byte) ([]byte, error) {
 // run trains on nine tenths of a text, and returns the loss on the last tenth.
 func run(ctx context.Context, device string, text []byte, steps int, limit time.Duration, out io.Writer) (nats float64, err error) {
 	if len(text) < 20*length {
-		return 0, fmt.Errorf("the text has %d bytes: want %d at least", len(text), 20*length)
+		return 0, fmt.Errorf("the text has %d bytes: want at least %d", len(text), 20*length)
 	}
 	rt, err := tensor.Open(device)
 	in := nn.Init(ctx, rt, nn.Seed(1))
@@ -137,7 +137,7 @@ func run(ctx context.Context, device string, text []byte, steps int, limit time.
 
 func main() {
 	device := flag.String("device", "host", "`name` of the device")
-	path := flag.String("text", build.Default.GOROOT+"/doc/go_spec.html", "`file` to learn from")
+	path := flag.String("text", build.Default.GOROOT+"/doc/go_spec.html", "text `file` to train on")
 	limit := flag.Duration("for", 2*time.Minute, "time to train")
 	flag.Parse()
 	text, err := os.ReadFile(*path)

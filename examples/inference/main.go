@@ -46,9 +46,9 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	f := flag.NewFlagSet("inference", flag.ContinueOnError)
 	f.SetOutput(out)
 	f.StringVar(&o.device, "device", "host", "`name` of the device")
-	f.StringVar(&o.weights, "weights", "", "`file` of weights, in the format safetensors; empty: random ones")
+	f.StringVar(&o.weights, "weights", "", "safetensors `file` with the weights; empty: random weights")
 	f.IntVar(&o.batch, "batch", 32, "requests in a batch")
-	f.IntVar(&o.n, "n", 200, "batches")
+	f.IntVar(&o.n, "n", 200, "number of batches")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

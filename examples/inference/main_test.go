@@ -26,7 +26,7 @@ func TestRun(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"-n", "5", "-batch", "4"}, &out))
 	assert.Regexp(t, `^host on .*: 669706 weights in 6 tensors
 5 batches of 4: first .*, then median .*, p99 .*, slowest .*; \d+ requests/s
-device memory: 2.6 MiB of weights, .* KiB at most during a batch, .* MiB reserved
+device memory: 2.6 MiB of weights, peak of .* KiB more during a batch, .* MiB reserved
 $`, out.String())
 
 	file := filepath.Join(t.TempDir(), "small.safetensors")

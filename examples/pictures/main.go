@@ -90,7 +90,7 @@ func run(ctx context.Context, device string, folder fs.FS, epochs int, out io.Wr
 	}
 	for epoch, top, bad := 0, 0.0, 0; epoch < epochs && bad < patience && in.Err() == nil; epoch++ {
 		trained, checked := pass(train, epoch, true), pass(validation, 0, false)
-		fmt.Fprintf(out, "epoch %d: accuracy %.3f of the training, %.3f of the validation\n", epoch+1, trained, checked)
+		fmt.Fprintf(out, "epoch %d: training accuracy %.3f, validation accuracy %.3f\n", epoch+1, trained, checked)
 		if bad++; checked > top {
 			top, bad = checked, 0
 			in.Fail(best.Save(ctx))
@@ -98,7 +98,7 @@ func run(ctx context.Context, device string, folder fs.FS, epochs int, out io.Wr
 	}
 	in.Fail(best.Restore(ctx))
 	accuracy = pass(test, 0, false)
-	fmt.Fprintf(out, "accuracy of %d pictures held out: %.3f\n", test.Samples, accuracy)
+	fmt.Fprintf(out, "accuracy on %d held-out pictures: %.3f\n", test.Samples, accuracy)
 	return accuracy, in.Err()
 }
 

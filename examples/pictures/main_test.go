@@ -38,7 +38,7 @@ func TestRun(t *testing.T) {
 	accuracy, err := run(t.Context(), "host", os.DirFS(folder), 10, &out)
 	require.NoError(t, err)
 	require.Greater(t, accuracy, 0.95, out.String())
-	require.Contains(t, out.String(), "accuracy of 40 pictures held out: ")
+	require.Contains(t, out.String(), "accuracy on 40 held-out pictures: ")
 	require.NotContains(t, out.String(), "epoch 10:", "it ends early")
 	t.Log(out.String())
 

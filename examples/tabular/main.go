@@ -86,11 +86,11 @@ func run(ctx context.Context, device string, rows [][]float64, out io.Writer) (n
 			return 0, 0, err
 		}
 		n *= scale
-		fmt.Fprintf(out, "fold %d: error (RMSE) %.4g of the network, %.4g of least squares\n", k+1, n, l)
+		fmt.Fprintf(out, "fold %d: RMSE of the network %.4g, of least squares %.4g\n", k+1, n, l)
 		network, linear = network+n*n/folds, linear+l*l/folds
 	}
 	network, linear = math.Sqrt(network), math.Sqrt(linear)
-	fmt.Fprintf(out, "held out: error (RMSE) %.4g of the network, %.4g of least squares\n", network, linear)
+	fmt.Fprintf(out, "all folds: RMSE of the network %.4g, of least squares %.4g\n", network, linear)
 	return network, linear, nil
 }
 
