@@ -20,7 +20,7 @@ import (
 
 func init() { device.Register("untimed", untimed{}) }
 
-// untimed opens host devices that don't tell how long they were busy.
+// untimed opens host devices that don't report busy times.
 type untimed struct{}
 
 func (untimed) Open(string, url.Values) (device.Device, error) {
@@ -28,7 +28,8 @@ func (untimed) Open(string, url.Values) (device.Device, error) {
 	return &cisterntest.Untimed{Device: d}, err
 }
 
-// TestBusy: with -busy the steps of a device that does not tell have a busy time, also beside -memprofile, whose trace has the kernels.
+// TestBusy: with -busy, steps have a busy time on a device that does not report it, also together
+// with -memprofile, whose trace has the kernels.
 func TestBusy(t *testing.T) {
 	for args, busy := range map[string]bool{"": false, "-busy": true, "-busy -memprofile": true} {
 		dir := t.TempDir()

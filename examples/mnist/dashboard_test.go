@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/promtest"
 )
 
-// TestDashboard: each query of the dashboard for Grafana finds something in what Prometheus scrapes
-// of a training of two ranks that offloads.
+// TestDashboard: each query of the Grafana dashboard finds data that Prometheus scraped from a
+// training of two ranks with offloading.
 func TestDashboard(t *testing.T) {
 	free, err := net.Listen("tcp", "localhost:0")
 	require.NoError(t, err)
@@ -41,7 +41,8 @@ func TestDashboard(t *testing.T) {
 	require.NotEqual(t, 1, <-status, errs.String())
 }
 
-// dashboardQueries are the queries of all panels, with the interval of rates that Grafana would choose.
+// dashboardQueries returns the queries of all panels, with the interval of rates that Grafana would
+// choose.
 func dashboardQueries(t *testing.T) (queries []string) {
 	text, err := os.ReadFile("grafana.json")
 	require.NoError(t, err)

@@ -59,8 +59,8 @@ func TestModelsAreForeseenOnDevice(t *testing.T) {
 	}
 }
 
-// TestMemory holds the models to the memory that they take of an H200 with 128 pictures. Workspaces
-// of the host device depend on the processor.
+// TestMemory compares the memory of each model on an H200, with 128 pictures, with its budget.
+// Workspaces of the host device depend on the processor.
 func TestMemory(t *testing.T) {
 	for _, name := range models.Names {
 		t.Run(name, func(t *testing.T) {
@@ -94,8 +94,8 @@ func peaksOf(t *testing.T, args ...string) foreseen {
 	return f
 }
 
-// TestForecastOfRun: a run reports the peaks that -forecast printed, also where the last batches
-// are smaller, with tests between the epochs.
+// TestForecastOfRun: a run reports the peaks that -forecast printed, also with smaller last batches
+// and with tests between the epochs.
 func TestForecastOfRun(t *testing.T) {
 	forecasttest.SkipBits32(t)
 	data := dataOf(t, 150, 70)
@@ -119,7 +119,7 @@ func TestForecastOfRun(t *testing.T) {
 	}
 }
 
-// TestForecastDoesNotFit: a forecast with the flags of an advice has the advice's bytes.
+// TestForecastDoesNotFit: a forecast with the flags of an advice has the figures of that advice.
 func TestForecastDoesNotFit(t *testing.T) {
 	forecasttest.SkipBits32(t)
 	data := dataOf(t, 600, 10)
@@ -147,7 +147,7 @@ func TestForecastDoesNotFit(t *testing.T) {
 	require.False(t, more.Forecast.Fits)
 }
 
-// TestDryName: the device of a forecast is as large as that of the run.
+// TestDryName: the device of a forecast has the capacity of the run's device.
 func TestDryName(t *testing.T) {
 	for _, c := range []struct {
 		o    options

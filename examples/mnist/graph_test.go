@@ -17,7 +17,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestGraphsTrainAsEagerSteps, to the bit: the losses, the parameters and what layers keep, of every model, with batches of two sizes.
+// TestGraphsTrainAsEagerSteps: losses, parameters and buffers of layers are bit-identical to those
+// of eager steps, for every model, with batches of two sizes.
 func TestGraphsTrainAsEagerSteps(t *testing.T) {
 	for _, model := range models.Names {
 		epochs := 4
@@ -65,7 +66,8 @@ func TestGraphsTrainAsEagerSteps(t *testing.T) {
 	}
 }
 
-// TestGraphFlag: a training with -graph has the losses of one without, and each goes on with what the other has kept.
+// TestGraphFlag: a training with -graph has the losses of one without, and each continues from the
+// other's checkpoint.
 func TestGraphFlag(t *testing.T) {
 	data := dataOf(t, 128, 10)
 	kept := filepath.Join(t.TempDir(), "training")

@@ -14,10 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests of this file run the program in a process of its own, whose exit status counts. They
-// wait for seconds, all at once, until it gives up sending.
+// The tests of this file run the program in its own process and check its exit status. They run in
+// parallel, because each waits for seconds until the program gives up sending.
 
-// patience is by when a program must have ended that can't send its telemetry: far more than it may take to send.
+// patience is the time within which a program that can't send its telemetry must end: far more than
+// sending may take.
 const patience = time.Minute
 
 // child starts the program.
@@ -43,7 +44,8 @@ func status(t *testing.T, cmd *exec.Cmd) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// TestCollectorThatDies: training goes on without it, ends as it would, and says what was lost: nothing that did not arrive counts as sent.
+// TestCollectorThatDies: the training continues without its collector, has the same result, and
+// reports the losses. Nothing that did not arrive counts as sent.
 func TestCollectorThatDies(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range protocols {
@@ -80,8 +82,9 @@ func TestCollectorThatDies(t *testing.T) {
 	}
 }
 
-// TestBlackHole: a collector that takes everything and never answers keeps no program from ending, and what it took was not sent. The exit
-// status is that of the training: done, failed, or ended by a signal.
+// TestBlackHole: a program ends although its collector accepts everything and never answers. The
+// data counts as not sent. The exit status is that of the training: done, failed, or ended by a
+// signal.
 func TestBlackHole(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

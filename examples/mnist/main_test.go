@@ -18,7 +18,7 @@ import (
 	"github.com/cistern-ml/cistern/trace/telemetry"
 )
 
-// TestBadInput: one clear line, exit status 1, and no stack trace.
+// TestBadInput: bad input results in one clear line, exit status 1 and no stack trace.
 func TestBadInput(t *testing.T) {
 	empty, cut := t.TempDir(), t.TempDir()
 	for _, name := range []string{"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"} {
@@ -88,7 +88,7 @@ func TestHelp(t *testing.T) {
 	require.Contains(t, errs.String(), "-optimizer")
 }
 
-// stopAfter cancels the run when it has written so many lines.
+// stopAfter cancels the run after a number of written lines.
 type stopAfter struct {
 	bytes.Buffer
 	lines int
@@ -102,7 +102,7 @@ func (s *stopAfter) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
-// TestInterrupted ends cleanly with what there is.
+// TestInterrupted: an interrupted run ends cleanly with its results so far.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	out := &stopAfter{lines: 1, stop: cancel} // after the first line: before the first step
@@ -119,7 +119,7 @@ func TestInterrupted(t *testing.T) {
 	require.Zero(t, r.Epochs)
 }
 
-// dataOf is a folder with a data set of so many pictures, all alike.
+// dataOf returns a folder with a data set of the given number of pictures, which are all alike.
 func dataOf(t *testing.T, training, testing int) string {
 	dir := t.TempDir()
 	for part, n := range map[digits.Split]int{digits.Train: training, digits.Test: testing} {
@@ -145,10 +145,10 @@ func writeDigits(t *testing.T, dir string, part digits.Split, images, labels []b
 	}
 }
 
-// small is a folder with a data set of 20 pictures for training and 10 for testing.
+// small returns a folder with a data set of 20 pictures for training and 10 for testing.
 func small(t *testing.T) string { return dataOf(t, 20, 10) }
 
-// TestInterruptedBetweenEpochs: the epoch that has no step yet has no loss either.
+// TestInterruptedBetweenEpochs: an epoch without a step has no loss in the results.
 func TestInterruptedBetweenEpochs(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	out := &stopAfter{lines: 2, stop: cancel} // the second line is that of the first epoch
@@ -167,7 +167,7 @@ func TestInterruptedBetweenEpochs(t *testing.T) {
 	require.Equal(t, 1.0, r.TestAccuracy, "all pictures are the same")
 }
 
-// TestDivergedTraining: a loss of NaN is a result, which JSON has no number for.
+// TestDivergedTraining: a loss of NaN is null in the results, because JSON has no number for it.
 func TestDivergedTraining(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "r.json")
 	var out, errs bytes.Buffer
@@ -179,7 +179,8 @@ func TestDivergedTraining(t *testing.T) {
 	require.Regexp(t, `"loss": \[\s*null\s*\]`, string(text))
 }
 
-// TestTraceAndResultsShareTheOutput: spans are exported while the program writes. The race detector is the test.
+// TestTraceAndResultsShareTheOutput: spans are exported while the program writes, under the race
+// detector.
 func TestTraceAndResultsShareTheOutput(t *testing.T) {
 	var out bytes.Buffer
 	w := &shared{w: &out}
@@ -199,7 +200,7 @@ func TestTraceAndResultsShareTheOutput(t *testing.T) {
 
 var full = flag.Bool("full", false, "train on all real pictures, not on the first 2,400")
 
-// someOfTheReal is a folder with the first real pictures: 2,400, and 240 with -short.
+// someOfTheReal returns a folder with the first real pictures: 2,400, and 240 with -short.
 func someOfTheReal(t *testing.T) string {
 	dir := t.TempDir()
 	for part, n := range map[digits.Split]int{digits.Train: rounds(2400, 240), digits.Test: rounds(400, 40)} {
@@ -210,8 +211,8 @@ func someOfTheReal(t *testing.T) string {
 	return dir
 }
 
-// TestRun trains for real, in 60 steps, with the telemetry on; on all pictures with -full, and in 6
-// steps with -short, which are enough to be right much more often than by chance.
+// TestRun trains on real pictures with telemetry: in 60 steps, on all pictures with -full, and in 6
+// steps with -short, which suffice for an accuracy far above chance.
 func TestRun(t *testing.T) {
 	steps, accuracy := rounds(60, 6), 0.8
 	if testing.Short() && !*full {
@@ -240,7 +241,7 @@ func TestRun(t *testing.T) {
 	require.Equal(t, r.MaxMemoryAllocated, r.Memory.Largest.AllocatedPeak)
 }
 
-// TestFailedRunLeavesNoResults, whatever it has printed.
+// TestFailedRunLeavesNoResults: a failed run writes no file of results.
 func TestFailedRunLeavesNoResults(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "r.json")
 	var out, errs bytes.Buffer

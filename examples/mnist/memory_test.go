@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	cisterntest.Main(m)
 }
 
-// rounds is how often a test repeats what it does, or with how much: full times for statistical
-// power, and with -short so often that each of its code paths is still taken.
+// rounds returns the number of repetitions of a test, or the size of its input: full for
+// statistical power, and with -short just enough that each code path is taken.
 func rounds(full, short int) int {
 	if testing.Short() {
 		return short
@@ -43,7 +43,7 @@ func init() {
 	models.Names = append(models.Names, "tiny")
 }
 
-// anyModel is the model of tests in which the model does not count: a small one with -short.
+// anyModel returns a model for tests that work with any model: a small one with -short.
 func anyModel() string {
 	if testing.Short() {
 		return "tiny"
@@ -77,7 +77,7 @@ func profiled(t *testing.T, o options, b digits.Batches, steps int) (*trainer, *
 	return tr, &profiles
 }
 
-// TestPeak compares the peak of a training step with what the mathematics needs.
+// TestPeak compares the peak of a training step with the memory that the mathematics needs.
 func TestPeak(t *testing.T) {
 	const batch = 128
 	b := digits.Batches{Data: synthetic(10 * batch), Size: batch, InOrder: true}
@@ -99,8 +99,8 @@ func TestPeak(t *testing.T) {
 	require.GreaterOrEqual(t, peak, 4*params, "the peak counts the optimiser's state")
 }
 
-// TestMemoryIsTheSameInEveryStep covers loaders that are much slower and much faster than the training, and
-// one processor.
+// TestMemoryIsTheSameInEveryStep: also with loaders that are much slower or much faster than the
+// training, and on one processor.
 func TestMemoryIsTheSameInEveryStep(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -173,7 +173,8 @@ func TestLearns(t *testing.T) {
 	}
 }
 
-// TestLabelOutOfRange: what the loader can't know is one error of the epoch, and nothing leaks.
+// TestLabelOutOfRange: a wrong label, which the loader can't detect, is one error of the epoch, and
+// no memory leaks.
 func TestLabelOutOfRange(t *testing.T) {
 	b := digits.Batches{Data: synthetic(128), Size: 64, InOrder: true}
 	b.Data.Labels[70] = digits.Classes
@@ -184,7 +185,7 @@ func TestLabelOutOfRange(t *testing.T) {
 	require.NoError(t, tr.close())
 }
 
-// TestSourceFails: an error of the source arrives at its place.
+// TestSourceFails: an error of the source is returned by the step that would read its batch.
 func TestSourceFails(t *testing.T) {
 	b := digits.Batches{Data: synthetic(640), Size: 64, InOrder: true}
 	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd"}, b.Fields(), 10, nil, &profiling{})
@@ -201,7 +202,7 @@ func TestSourceFails(t *testing.T) {
 	require.NoError(t, tr.close())
 }
 
-// TestLearningRateFalls in a straight line to 0.
+// TestLearningRateFalls: the learning rate falls to 0 in a straight line.
 func TestLearningRateFalls(t *testing.T) {
 	b := digits.Batches{Data: synthetic(32), Size: 8, InOrder: true}
 	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd", lr: 0.4}, b.Fields(), 4, nil, &profiling{})
@@ -212,7 +213,7 @@ func TestLearningRateFalls(t *testing.T) {
 	require.NoError(t, tr.close())
 }
 
-// TestStepThatPanics has failed.
+// TestStepThatPanics: a step that panics counts as failed.
 func TestStepThatPanics(t *testing.T) {
 	b := digits.Batches{Data: synthetic(32), Size: 8, InOrder: true}
 	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd"}, b.Fields(), 4, nil, &profiling{})

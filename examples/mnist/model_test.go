@@ -21,7 +21,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Every model takes steps from pictures to another loss.
+// Every model trains: its loss changes in steps on pictures.
 func TestEveryModelTrains(t *testing.T) {
 	for _, model := range models.Names {
 		epochs := 5
@@ -42,7 +42,7 @@ func TestEveryModelTrains(t *testing.T) {
 	}
 }
 
-// A step of gradients that were clipped goes as far as the greatest norm, at a rate of 1.
+// With a learning rate of 1, a step of clipped gradients moves the parameters by the largest norm.
 func TestClip(t *testing.T) {
 	b := digits.Batches{Data: synthetic(10), Size: 10, Seed: 1}
 	tr, err := newTrainer(t.Context(), options{device: "host", model: "mlp", optimizer: "sgd", lr: 1, seed: 1}, b.Fields(), 1, nil, &profiling{})
@@ -79,7 +79,8 @@ func trained(ctx context.Context, t *testing.T, status int, args ...string) []by
 	return weights
 }
 
-// A training that is interrupted, and goes on, ends with the same weights to the bit as one that is not.
+// The weights of a training that was interrupted and continued are bit-identical to those of one
+// that was not.
 func TestResume(t *testing.T) {
 	data, file := small(t), filepath.Join(t.TempDir(), "training")
 	args := []string{"-data", data, "-batch", "10", "-epochs", "3", "-model", anyModel()}
@@ -103,7 +104,8 @@ func TestResume(t *testing.T) {
 	require.Equal(t, 1, run(t.Context(), args, &out, &errs))
 }
 
-// A training in bfloat16 learns as one in float32 does, captured too, and its file is not gone on from in float32.
+// A training in bfloat16 learns as well as one in float32, captured too. Its checkpoint can't be
+// continued in float32.
 func TestBFloat16(t *testing.T) {
 	data, file := someOfTheReal(t), filepath.Join(t.TempDir(), "r.json")
 	kept := filepath.Join(t.TempDir(), "training")
@@ -125,7 +127,7 @@ func TestBFloat16(t *testing.T) {
 	require.Contains(t, errs.String(), "the training was begun with")
 }
 
-// What was trained is loaded again, and tells what it sees in a picture.
+// Saved weights are loaded again, and the model predicts the digit in a picture.
 func TestPredict(t *testing.T) {
 	dir := t.TempDir()
 	weights, picture, large := filepath.Join(dir, "w"), filepath.Join(dir, "p.png"), filepath.Join(dir, "l.png")
@@ -154,7 +156,7 @@ func TestPredict(t *testing.T) {
 	}
 }
 
-// What a training that diverged sees is an error.
+// A prediction with the weights of a diverged training is an error.
 func TestPredictWithoutNumbers(t *testing.T) {
 	dir := t.TempDir()
 	weights, picture := filepath.Join(dir, "w"), filepath.Join(dir, "p.png")
@@ -167,7 +169,7 @@ func TestPredictWithoutNumbers(t *testing.T) {
 	require.Contains(t, errs.String(), "answers NaN for digit 0")
 }
 
-// A picture in black on white is turned round.
+// A picture in black on white is inverted.
 func TestPictureIsWhiteOnBlack(t *testing.T) {
 	m := image.NewGray(image.Rect(5, 7, 5+digits.Side, 7+digits.Side))
 	m.SetGray(6, 9, color.Gray{Y: 255})

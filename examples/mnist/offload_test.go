@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOffloadTrainsTheSame, to the bit, with state that moves in each step, also where the training
-// is kept and read again.
+// TestOffloadTrainsTheSame: the results are bit-identical with state that moves in each step, also
+// when the training continues from a checkpoint.
 func TestOffloadTrainsTheSame(t *testing.T) {
 	folder, data := t.TempDir(), small(t)
 	train := func(file string, args ...string) (weights []byte, out printed) {

@@ -18,7 +18,7 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// spansMade and spansDropped are what a run says of its spans.
+// spansMade and spansDropped return the counts of spans that a run printed.
 func spansMade(t *testing.T, out string) int { return told(t, out, `spans: (\d+) made`) }
 
 func spansDropped(t *testing.T, out string) int { return told(t, out, `frees\), (-?\d+) dropped`) }
@@ -38,8 +38,8 @@ func setenv(t *testing.T, variables map[string]string) {
 	}
 }
 
-// TestEverythingArrives: what a training sends over OTLP is received whole, and is right: compared with the program's own results and with
-// itself.
+// TestEverythingArrives: the telemetry of a training arrives completely over OTLP. It agrees with
+// the program's own results and with itself.
 func TestEverythingArrives(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
@@ -105,7 +105,8 @@ func (r *receiver) checkTree(t *testing.T) {
 	}
 }
 
-// checkSteps: each step has its number, the bytes of its own batch, and a part of the device's.
+// checkSteps: each step has its number and the bytes of its own batch, which are a part of the
+// device's.
 func (r *receiver) checkSteps(t *testing.T, n int, bytes int64) {
 	steps, parts := r.byName("cistern.step"), r.byName("cistern.step.device")
 	require.Len(t, steps, n)
@@ -132,7 +133,8 @@ func (r *receiver) checkSteps(t *testing.T, n int, bytes int64) {
 	}
 }
 
-// checkPairs: each block whose allocation has a span has one span of its free, and the other way round.
+// checkPairs: each block whose allocation has a span has one span of its free, and the other way
+// round.
 func (r *receiver) checkPairs(t *testing.T) {
 	balance := make(map[any]int)
 	allocs := r.byName("cistern.memory.alloc")
@@ -174,7 +176,8 @@ func (r *receiver) checkMetrics(t *testing.T, want *result) {
 	}
 }
 
-// checkResources: everything says where it is from, as the environment and the SDK's detectors know.
+// checkResources: all telemetry has the resource attributes of the environment and of the SDK's
+// detectors.
 func (r *receiver) checkResources(t *testing.T) {
 	instances := map[any]bool{}
 	for _, x := range r.resources() {
@@ -193,7 +196,7 @@ func (r *receiver) checkResources(t *testing.T) {
 	require.NotContains(t, instances, nil)
 }
 
-// TestOutOfMemoryArrives as a log event of the step in which it happened.
+// TestOutOfMemoryArrives: running out of memory arrives as a log event of its step.
 func TestOutOfMemoryArrives(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
@@ -231,7 +234,8 @@ func TestOutOfMemoryArrives(t *testing.T) {
 	}
 }
 
-// TestEnvironmentChoosesExporters: each signal has its own, and what is no exporter is an error before the training.
+// TestEnvironmentChoosesExporters: each signal has its own exporter. An unknown exporter is an
+// error before the training.
 func TestEnvironmentChoosesExporters(t *testing.T) {
 	r := newReceiver(t, "http/protobuf")
 	setenv(t, r.environment("http/protobuf"))
@@ -256,7 +260,8 @@ func TestEnvironmentChoosesExporters(t *testing.T) {
 	}
 }
 
-// TestEnvironmentOverrulesStdout: a signal that the environment has an exporter for is not printed.
+// TestEnvironmentOverrulesStdout: a signal is not printed if the environment names an exporter for
+// it.
 func TestEnvironmentOverrulesStdout(t *testing.T) {
 	t.Setenv("OTEL_METRICS_EXPORTER", "none")
 	var out, errs bytes.Buffer

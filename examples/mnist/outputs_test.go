@@ -22,7 +22,7 @@ import (
 	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 )
 
-// contents are the files below a folder: a link by its target, a pipe as nothing.
+// contents returns the files below a folder: a link as its target, a pipe as nothing.
 func contents(t *testing.T, dir string) map[string]string {
 	all := map[string]string{}
 	require.NoError(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
@@ -42,8 +42,8 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestOutputsAreRefused: before the training, if they are inputs, named by two flags, no regular files,
-// or can't be made. All files stay as they were.
+// TestOutputsAreRefused: outputs are refused before the training if they are inputs, are named by
+// two flags, are not regular files or can't be made. No file changes.
 func TestOutputsAreRefused(t *testing.T) {
 	data := small(t)
 	t.Chdir(t.TempDir())
@@ -117,7 +117,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// TestOutputsBesideInputs: outputs of all flags may be in one folder, and replace those of an earlier run.
+// TestOutputsBesideInputs: outputs of all flags may be in one folder, and replace those of an
+// earlier run.
 func TestOutputsBesideInputs(t *testing.T) {
 	data := small(t)
 	t.Chdir(t.TempDir())
@@ -137,7 +138,8 @@ func TestOutputsBesideInputs(t *testing.T) {
 	require.NoFileExists(t, "-")
 }
 
-// TestStandardOutputThatFails: a full standard output is one line in the end, and all files are written.
+// TestStandardOutputThatFails: a full standard output is one line of error at the end, and all
+// files are written.
 func TestStandardOutputThatFails(t *testing.T) {
 	data := small(t)
 	t.Chdir(t.TempDir())
@@ -163,7 +165,7 @@ func TestStandardOutputThatFails(t *testing.T) {
 	require.Equal(t, "mnist: the standard output: write /dev/full: no space left on device\n", errs.String())
 }
 
-// TestOutputThatFails after the training loses no other one.
+// TestOutputThatFails: if an output fails after the training, the others are still written.
 func TestOutputThatFails(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("there is no /dev/full")
@@ -177,7 +179,7 @@ func TestOutputThatFails(t *testing.T) {
 	require.FileExists(t, "w")
 }
 
-// TestReaderThatLeaves ends no training, as a standard output that is full does not.
+// TestReaderThatLeaves: the training continues if the reader of its standard output exits.
 func TestReaderThatLeaves(t *testing.T) {
 	weights := filepath.Join(t.TempDir(), "w")
 	args := []string{"-data", small(t), "-batch", "2", "-epochs", "20", "-model", "tiny", "-save", weights}

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMemprofileOfOneRun: a used folder has the files of the last run alone, also if that fails,
-// beside files of others.
+// TestMemprofileOfOneRun: a folder that is used again has only the files of the last run, even if
+// that run fails, and keeps files of other programs.
 func TestMemprofileOfOneRun(t *testing.T) {
 	data := dataOf(t, 128, 10)
 	t.Chdir(t.TempDir())

@@ -19,7 +19,8 @@ import (
 	"github.com/cistern-ml/cistern/trace/ranks"
 )
 
-// TestParallelRankProfile: all ranks write their steps, the page is made of them, and spans of all are exported, those of a step in one trace.
+// TestParallelRankProfile: all ranks write their steps, the page is made from them, and the spans
+// of all ranks are exported, those of a step in one trace.
 func TestParallelRankProfile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ranks")
 	r, _, out := trainRanks(t, "-data", dataOf(t, 48, 10), "-batch", "24", "-epochs", "2", "-ranks", "3", "-rankprofile", dir, "-trace", "stdout", "-model", anyModel())
@@ -73,7 +74,7 @@ func TestParallelRankProfile(t *testing.T) {
 	}
 }
 
-// exportedSpan is a span of ours in what -trace stdout has written; rank is -1 where it says none.
+// exportedSpan is a span of the library in the output of -trace stdout. rank is -1 if it has none.
 type exportedSpan struct {
 	name, trace string
 	rank        int
@@ -104,7 +105,7 @@ func exportedSpans(t *testing.T, out string) (all []exportedSpan) {
 	return all
 }
 
-// TestParallelStraggler: a rank that is slow is the one that is named, and the others are those that wait.
+// TestParallelStraggler: the slow rank is named as the straggler, and the other ranks wait.
 func TestParallelStraggler(t *testing.T) {
 	const slow = 2
 	dir := t.TempDir()
@@ -144,7 +145,7 @@ func TestParallelStraggler(t *testing.T) {
 	require.Contains(t, string(page), "the straggler is rank 2")
 }
 
-// TestParallelRankProfileBadInput is told in one line.
+// TestParallelRankProfileBadInput: an error is one line.
 func TestParallelRankProfileBadInput(t *testing.T) {
 	data, file := dataOf(t, 24, 10), filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o666))

@@ -19,8 +19,8 @@ import (
 	"github.com/cistern-ml/cistern/trace/profiledir"
 )
 
-// TestProfiledSteps are all in the trace, however late their profiles are, and no others are; of every byte at their peaks a
-// line is known, also of what was allocated before them.
+// TestProfiledSteps: the trace has exactly the profiled steps, even if their profiles come late.
+// Every byte at their peaks has a line, also if it was allocated before the steps.
 func TestProfiledSteps(t *testing.T) {
 	dir := t.TempDir()
 	var out, errs bytes.Buffer
@@ -75,7 +75,7 @@ func hasLine(s *profile.Sample) bool {
 	return false
 }
 
-// TestProfilingIsNotTheStep: the file of a step's peak is written when the step is over.
+// TestProfilingIsNotTheStep: the file of a step's peak is written after the step has ended.
 func TestProfilingIsNotTheStep(t *testing.T) {
 	dir := t.TempDir()
 	folder, err := profiledir.New(dir, profiledir.Options{Steps: profiledir.StepSet{{1, 1}}})
@@ -100,7 +100,8 @@ func TestProfilingIsNotTheStep(t *testing.T) {
 	require.NoError(t, tr.close())
 }
 
-// TestStepsOfATrainingThatGoesOn follow those of the runs before.
+// TestStepsOfATrainingThatGoesOn: the steps of a continued training are appended to those of
+// earlier runs.
 func TestStepsOfATrainingThatGoesOn(t *testing.T) {
 	dir, data := t.TempDir(), dataOf(t, 128, 10)
 	steps := func(args ...string) (list []int64) {
@@ -122,7 +123,7 @@ func TestStepsOfATrainingThatGoesOn(t *testing.T) {
 	}
 }
 
-// TestTelemetryOfARunThatCannotProfile is sent.
+// TestTelemetryOfARunThatCannotProfile: telemetry is sent even if the profiles can't be made.
 func TestTelemetryOfARunThatCannotProfile(t *testing.T) {
 	var out, errs bytes.Buffer
 	require.Equal(t, 1, run(context.Background(), []string{"-data", dataOf(t, 128, 10), "-trace", "stdout", "-http", "no address"}, &out, &errs))

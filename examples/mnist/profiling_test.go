@@ -22,7 +22,7 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// pprofSums are those of a file by sample type, and with a tag's value in front by tag.
+// pprofSums returns the sums of a file by sample type and, with a tag's value as prefix, by tag.
 func pprofSums(t *testing.T, name, tag string) map[string]int64 {
 	t.Helper()
 	f, err := os.Open(name)
@@ -155,7 +155,7 @@ func TestMemprofile(t *testing.T) {
 	require.Zero(t, count["step 4 X"])
 }
 
-// grouped is a number with commas.
+// grouped formats a number with commas.
 func grouped(n int64) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0; i -= 3 {
@@ -164,7 +164,8 @@ func grouped(n int64) string {
 	return text
 }
 
-// TestMemprofileOutOfMemory: the state is that of the moment, in which more is in use than when the program has ended.
+// TestMemprofileOutOfMemory: the files have the state of the failure, in which more memory is in
+// use than at the end of the program.
 func TestMemprofileOutOfMemory(t *testing.T) {
 	dir := t.TempDir()
 	var out, errs bytes.Buffer
@@ -181,7 +182,7 @@ func TestMemprofileOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestPages: they are there while the program trains, and gone with it.
+// TestPages: the pages are served while the program trains, and not after it.
 func TestPages(t *testing.T) {
 	ctx, interrupt := context.WithCancel(context.Background())
 	defer interrupt()

@@ -124,7 +124,8 @@ func (o *options) here() []*party {
 }
 
 // deviceOf returns the name of a rank's device: a host device of its own, with its share of the
-// machine's memory, or the GPU of the rank's number.
+// machine's memory, or the GPU of the rank's number, unless
+// -device has a number.
 func (o *options) deviceOf(p *party) string {
 	name := o.deviceName()
 	if p != nil && name == "host" {

@@ -35,7 +35,7 @@ func trainRanks(t *testing.T, args ...string) (r result, weights []byte, out str
 	return r, weights, stdout.String() + errs.String()
 }
 
-// TestParallelRanks: several ranks have the losses of one, with all that the command line has for them.
+// TestParallelRanks: several ranks have the losses of one, with all flags for ranks.
 func TestParallelRanks(t *testing.T) {
 	pictures := rounds(96, 48)
 	args := []string{"-data", dataOf(t, pictures, 10), "-batch", "24", "-epochs", "2", "-model", anyModel()}
@@ -60,7 +60,7 @@ func TestParallelRanks(t *testing.T) {
 	}
 }
 
-// TestParallelResume: an interrupted training of ranks goes on, with as many or with others.
+// TestParallelResume: an interrupted training continues with the same or another number of ranks.
 func TestParallelResume(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "training")
 	pictures, epochs, ranks := rounds(96, 60), rounds(9, 4), rounds(3, 2) // 60 pictures end in the middle of an epoch
@@ -77,7 +77,7 @@ func TestParallelResume(t *testing.T) {
 	require.Less(t, len(r.Loss), epochs, "it has begun anew")
 }
 
-// TestParallelStops: where one rank is interrupted all stop, behind the same step.
+// TestParallelStops: if one rank is interrupted, all ranks stop after the same step.
 func TestParallelStops(t *testing.T) {
 	o := options{device: "host", model: anyModel(), optimizer: "sgd", seed: 1, ranks: 3, shard: "none"}
 	parties, err := o.parties()
@@ -105,7 +105,8 @@ func TestParallelStops(t *testing.T) {
 	require.ErrorIs(t, errs[2], errStopped)
 }
 
-// TestParallelOneDoesNotCome: the others don't wait for one that could not begin, and its error is the program's.
+// TestParallelOneDoesNotCome: the ranks don't wait for a rank that could not begin. Its error is
+// the program's.
 func TestParallelOneDoesNotCome(t *testing.T) {
 	o := options{device: "host", model: anyModel(), optimizer: "sgd", ranks: 3}
 	parties, err := o.parties()
@@ -127,7 +128,8 @@ func TestParallelOneDoesNotCome(t *testing.T) {
 	require.EqualError(t, cause(errs), "rank 1 of 3: its own")
 }
 
-// TestParallelDevices: each rank has the GPU of its number, opened with the options that the command line has, unless that has a number.
+// TestParallelDevices: each rank opens the GPU of its number with the options of
+// -device, unless -device has a number.
 func TestParallelDevices(t *testing.T) {
 	second := &party{rank: 5, size: 8, device: 1}
 	for name, want := range map[string]string{"cuda": "cuda:1", "cuda?nccl=/a/b": "cuda:1?nccl=/a/b", "cuda:3?nccl=none": "cuda:3?nccl=none", "host": "host"} {
@@ -136,7 +138,8 @@ func TestParallelDevices(t *testing.T) {
 	}
 }
 
-// TestParallelMemory: there are as many ranks as the machine has memory for, and their devices share half of it.
+// TestParallelMemory: the machine's memory limits the number of ranks, whose devices share half of
+// it.
 func TestParallelMemory(t *testing.T) {
 	for _, c := range []struct {
 		ranks  int
@@ -173,7 +176,7 @@ func TestParallelMemory(t *testing.T) {
 	}
 }
 
-// TestParallelTimeout: a rank that hangs ends the others' training within what -timeout says.
+// TestParallelTimeout: if a rank hangs, the training of the others ends within -timeout.
 func TestParallelTimeout(t *testing.T) {
 	o := options{device: "host", model: anyModel(), optimizer: "sgd", ranks: 2, shard: "none", timeout: 300 * time.Millisecond}
 	parties, err := o.parties()
@@ -204,7 +207,8 @@ func TestParallelTimeout(t *testing.T) {
 	require.NoError(t, errs[1])
 }
 
-// TestParallelProcesses: of a launcher's processes the one with rank 0 writes and tells, whichever ends last.
+// TestParallelProcesses: of a launcher's processes, only rank 0 writes files and prints, whichever
+// ends last.
 func TestParallelProcesses(t *testing.T) {
 	data := dataOf(t, 96, 10)
 	var all []options
@@ -235,7 +239,7 @@ func TestParallelProcesses(t *testing.T) {
 	require.Empty(t, outs[1].String())
 }
 
-// TestParallelBadInput is told in one line; memory that runs out has up to four more, set in.
+// TestParallelBadInput: an error is one line. Running out of memory has up to four more, indented.
 func TestParallelBadInput(t *testing.T) {
 	data := dataOf(t, 128, 10)
 	for _, c := range []struct {

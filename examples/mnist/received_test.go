@@ -31,7 +31,7 @@ func attributesOf(kvs []*common.KeyValue) map[string]any {
 	return m
 }
 
-// tracers are the spans of the library's scope, byName those of any.
+// tracers returns the spans of the library's scope, byName those of any scope.
 func (r *receiver) tracers() (all []*spans.Span) {
 	for _, x := range r.spans {
 		for _, s := range x.ScopeSpans {
@@ -56,7 +56,7 @@ func (r *receiver) byName(name string) (all []*spans.Span) {
 	return all
 }
 
-// metric is what was told last of a metric.
+// metric returns the last exported data of a metric.
 func (r *receiver) metric(t *testing.T, name string) (last *metrics.Metric) {
 	t.Helper()
 	for _, x := range r.metrics {
@@ -72,7 +72,8 @@ func (r *receiver) metric(t *testing.T, name string) (last *metrics.Metric) {
 	return last
 }
 
-// sum is the sum of a metric's points, of those with the attribute's value if the key is not empty.
+// sum returns the sum of a metric's points, of those with the attribute's value if the key is not
+// empty.
 func (r *receiver) sum(t *testing.T, name, key, value string) (sum float64) {
 	t.Helper()
 	m := r.metric(t, name)

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// receiver takes OTLP as a collector does, over gRPC or HTTP, and keeps what it gets.
+// receiver is a collector of OTLP over gRPC or HTTP that stores all requests.
 type receiver struct {
 	coltrace.UnimplementedTraceServiceServer
 	endpoint string
@@ -68,7 +68,7 @@ func newReceiver(t *testing.T, protocol string) *receiver {
 	return r
 }
 
-// environment is what a program sends to r by.
+// environment returns the variables with which a program sends to r.
 func (r *receiver) environment(protocol string) map[string]string {
 	return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": r.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
 }
@@ -111,7 +111,7 @@ func (s logsService) Export(_ context.Context, x *collogs.ExportLogsServiceReque
 	return &collogs.ExportLogsServiceResponse{}, nil
 }
 
-// ServeHTTP is OTLP over HTTP.
+// ServeHTTP receives OTLP over HTTP.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(req.Body)
 	if err == nil && req.Header.Get("Content-Encoding") == "gzip" {
@@ -178,7 +178,7 @@ func blackHole(t *testing.T) string {
 	return "http://" + listener.Addr().String()
 }
 
-// resources are all that were told of.
+// resources returns the resources of all received telemetry.
 func (r *receiver) resources() (all []*resource.Resource) {
 	for _, x := range r.spans {
 		all = append(all, x.Resource)

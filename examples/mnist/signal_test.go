@@ -15,11 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// childArgs is the environment variable that makes the tests' program the example, with these arguments.
+// childArgs is the environment variable that makes the test binary run the example with these
+// arguments.
 const childArgs = "CISTERN_MNIST_ARGS"
 
-// TestSignals sends a signal to the program while it trains: it ends after the present step with what there is, results,
-// spans and metrics, and with the status that shells know.
+// TestSignals: a program that gets a signal ends after the current step, with its results, spans
+// and metrics so far, and with the exit status of a shell.
 func TestSignals(t *testing.T) {
 	for _, c := range []struct {
 		signal os.Signal

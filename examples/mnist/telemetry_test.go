@@ -50,14 +50,14 @@ type metricsJSON struct {
 	}
 }
 
-// printed is what a run with -trace stdout has printed.
+// printed is the output of a run with -trace stdout.
 type printed struct {
 	spans   []spanJSON
 	metrics []metricsJSON
 	text    string // on the standard error
 }
 
-// parse reads the standard output, which has nothing but JSON.
+// parse reads the standard output, which has only JSON.
 func parse(t *testing.T, out, errs string) printed {
 	t.Helper()
 	p := printed{text: errs}
@@ -85,8 +85,8 @@ func (p printed) named(name string) (found []spanJSON) {
 	return found
 }
 
-// last is the sum of the points of a metric, of those with this value of an attribute if that is not empty, when it was
-// told last.
+// last returns the sum of the points of a metric in its last export, of those with this value of an
+// attribute if that is not empty.
 func (p printed) last(t *testing.T, name, value string) (sum float64) {
 	t.Helper()
 	found := false
@@ -113,7 +113,7 @@ func (p printed) last(t *testing.T, name, value string) (sum float64) {
 	return sum
 }
 
-// usage is the memory allocated by the last metrics that tell it.
+// usage returns the allocated memory of the last metrics that have it.
 func (p printed) usage(t *testing.T) float64 {
 	t.Helper()
 	return p.last(t, "cistern.device.memory.usage", "allocated")
@@ -198,7 +198,8 @@ func TestParallelRatioSamplesSteps(t *testing.T) {
 	}
 }
 
-// TestFailedRunsSendTheirTelemetry: also those that fail before the first step.
+// TestFailedRunsSendTheirTelemetry: failed runs send their telemetry, also if they fail before the
+// first step.
 func TestFailedRunsSendTheirTelemetry(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
@@ -225,7 +226,8 @@ func TestFailedRunsSendTheirTelemetry(t *testing.T) {
 	}
 }
 
-// TestOutOfMemoryIsInTheTable: a run that fails while it trains tells of its steps, with the step that failed.
+// TestOutOfMemoryIsInTheTable: a run that fails during the training prints its steps, including the
+// one that failed.
 func TestOutOfMemoryIsInTheTable(t *testing.T) {
 	var out, errs bytes.Buffer
 	args := []string{"-trace", "stdout", "-data", dataOf(t, 128, 10), "-capacity", "27MiB"}
@@ -240,7 +242,7 @@ func TestOutOfMemoryIsInTheTable(t *testing.T) {
 	require.Contains(t, p.text, "0 dropped\n")
 }
 
-// TestInterruptedBeforeTheFirstStep: there is nothing to tell but the trace.
+// TestInterruptedBeforeTheFirstStep: a run without a step has only its trace.
 func TestInterruptedBeforeTheFirstStep(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

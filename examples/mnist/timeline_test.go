@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// timelineOf is the trace.json of a training of so many steps, all of which are in it.
+// timelineOf returns the trace.json of a training with the given number of steps, which has all
+// steps.
 func timelineOf(t *testing.T, steps int, args ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,7 +28,7 @@ func timelineOf(t *testing.T, steps int, args ...string) []byte {
 	return text
 }
 
-// TestTimelineSize: 1,000 steps of the mlp have at most 2 MB when they are compressed.
+// TestTimelineSize: 1,000 steps of the mlp take at most 2 MB compressed.
 func TestTimelineSize(t *testing.T) {
 	const steps, most = 64, 2000
 	text := timelineOf(t, steps)
@@ -41,7 +42,7 @@ func TestTimelineSize(t *testing.T) {
 }
 
 // TestTimelineKernels: the products of each layer, in both passes and all steps, are found by the
-// arguments of kernels; with -graph each step but the first is one replay, of which they are parts.
+// arguments of kernels; with -graph each step except the first is one replay that contains them.
 func TestTimelineKernels(t *testing.T) {
 	type event struct {
 		Name, Cat string

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// numbered is a data set in which every picture says which one it is.
+// numbered returns a data set in which each picture contains its number.
 func numbered(n int) *Set {
 	d := &Set{Images: make([]byte, n*Pixels), Labels: make([]uint8, n)}
 	for i := range n {
@@ -25,7 +25,7 @@ func which(picture []float32) int {
 	return int(picture[0]*255+0.5) + int(picture[1]*255+0.5)<<8
 }
 
-// read collects the pictures' numbers in an epoch.
+// read returns the numbers of the pictures in an epoch.
 func read(t *testing.T, b Batches, epoch int) (numbers []int, sizes []int) {
 	t.Helper()
 	source := b.Epoch(epoch)

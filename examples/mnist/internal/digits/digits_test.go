@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the module brings is unpacked once for all tests: it takes longer than most of them.
+// The module's data is unpacked once for all tests, because that takes longer than most of them.
 var (
 	realTrain = sync.OnceValues(func() (*Set, error) { return Load(context.Background(), "", Train) })
 	realTest  = sync.OnceValues(func() (*Set, error) { return Load(context.Background(), "", Test) })
 )
 
-// realData is a part of the data set, which tests only read.
+// realData returns a part of the data set, which tests must not change.
 func realData(t *testing.T, part Split) *Set {
 	t.Helper()
 	load := realTrain
@@ -27,7 +27,7 @@ func realData(t *testing.T, part Split) *Set {
 	return d
 }
 
-// The data set itself, as the module brings it.
+// The module's data set is complete.
 func TestDatasetOfTheModule(t *testing.T) {
 	for s, want := range map[Split]int{Train: 60_000, Test: 10_000} {
 		d := realData(t, s)

@@ -78,7 +78,7 @@ func TestModuleCacheWithoutTheGoCommand(t *testing.T) {
 	assert.ErrorContains(t, err, "go mod download "+dataModule)
 }
 
-// With a go command but in no module, or in another one, the module cache is searched as well.
+// With a go command but outside of a module, or in another one, the module cache is searched too.
 func TestModuleCacheOutsideTheModule(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

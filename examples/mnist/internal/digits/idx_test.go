@@ -91,7 +91,8 @@ func TestBrokenIDX(t *testing.T) {
 	}
 }
 
-// A small file can't make the reader allocate much: neither by its header nor by what it expands to.
+// A small file can't make the reader allocate much memory: neither by its header nor by its
+// decompressed size.
 func TestIDXAllocatesAsItReads(t *testing.T) {
 	claims := idx(imageFile.magic, []uint32{maxImages, Side, Side}, make([]byte, 100)...)
 	bomb := zipped(append(labelsOf(1, 2, 3), make([]byte, 32<<20)...))
@@ -141,7 +142,7 @@ func FuzzDecodeIDX(f *testing.F) {
 		}
 		require.True(t, n > 0 && n <= limit)
 		require.Len(t, data, n*record)
-		// What was read is what the format says, so that writing it again gives the file back.
+		// Data that was read and is written again is the file.
 		dims := []uint32{uint32(n)}
 		for _, d := range kind.record {
 			dims = append(dims, uint32(d))

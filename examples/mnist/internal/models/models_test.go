@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// The models have as many parameters as PyTorch's, by the same names.
+// The models have the parameters of PyTorch's, with the same names.
 func TestModels(t *testing.T) {
 	env, err := tensor.Open("host")
 	require.NoError(t, err)
@@ -39,7 +39,8 @@ func TestModels(t *testing.T) {
 	require.NoError(t, env.Close())
 }
 
-// The learning rates are those of the recipes: to 0 in a straight line, or up and then down in half a wave.
+// The learning rates follow the recipes: to 0 in a straight line, or up and then down in half a
+// cosine.
 func TestRates(t *testing.T) {
 	require.InDelta(t, 1, Linear(0, 100), 0)
 	require.InDelta(t, 0.25, Linear(75, 100), 1e-15)
@@ -49,7 +50,7 @@ func TestRates(t *testing.T) {
 	require.InDelta(t, 0, warmCosine(100, 100), 1e-15)
 }
 
-// What comes into a residual block is in what comes out, whatever the convolutions say.
+// The output of a residual block contains its input, whatever the convolutions compute.
 func TestResidual(t *testing.T) {
 	env, err := tensor.Open("host")
 	require.NoError(t, err)
