@@ -1,6 +1,5 @@
-// Generative learns to draw from a distribution of points in the plane, eight clusters on a circle, with a
-// variational autoencoder (Kingma and Welling, 2013) and a generative adversarial network (Goodfellow et
-// al., 2014).
+// Generative learns to draw points of eight clusters on a circle with a variational autoencoder
+// (Kingma and Welling, 2013) and a generative adversarial network (Goodfellow et al., 2014).
 //
 //	go run ./examples/generative
 package main
@@ -80,8 +79,8 @@ func draw(ctx context.Context, in *nn.Initializer, model nn.Layer, n int) ([]flo
 	return numbers, errors.Join(err, tape.Close())
 }
 
-// run trains both models and prints the energy distances of their points from the distribution, beside
-// that of a normal distribution with the right mean and covariance.
+// run trains both models and prints the energy distances of their points from the distribution. For
+// comparison it prints that of a normal distribution with the same mean and covariance.
 func run(ctx context.Context, device string, steps int, out io.Writer) (distances [3]float64, err error) {
 	env, err := tensor.Open(device)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRun: both models draw points that are nearer to the distribution than a normal distribution is.
+// TestRun: the points of both models are nearer to the distribution than a normal distribution is.
 func TestRun(t *testing.T) {
 	steps := 3000
 	if testing.Short() {

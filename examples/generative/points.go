@@ -8,7 +8,8 @@ import (
 // samples is the number of points that are compared.
 const samples = 1000
 
-// points draws n points of eight clusters of deviation 0.1 on a circle of radius 1, as x, y, x, y, ….
+// points draws n points of eight clusters on a circle of radius 1, as x, y, x, y, …. A cluster has
+// deviation 0.1.
 func points(r *rand.Rand, n int) (xy []float64) {
 	for range n {
 		y, x := math.Sincos(2 * math.Pi * float64(r.IntN(8)) / 8)
@@ -25,8 +26,8 @@ func matched(r *rand.Rand, n int) (xy []float64) {
 	return xy
 }
 
-// energy is the energy distance of two sets of points (Székely and Rizzo, 2013), which is 0 of equal
-// distributions.
+// energy returns the energy distance of two sets of points (Székely and Rizzo, 2013). It is 0 for
+// equal distributions.
 func energy(a, b []float64) float64 {
 	mean := func(a, b []float64) (sum float64) {
 		for i := 0; i < len(a); i += 2 {
