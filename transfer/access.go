@@ -6,11 +6,11 @@ import (
 	"io"
 )
 
-// Host access of a buffer by offset, for bytes and for little-endian words at any offset, aligned
-// or not. Each call checks that no copy is in flight; between the check and the access the buffer
-// is the caller's, as its bytes belong to one goroutine at a time.
+// Host access to a buffer by offset, for bytes and for little-endian words, aligned or not. Each
+// call checks that no copy is in flight. The check stays valid during the access, because the
+// buffer's bytes belong to one goroutine at a time.
 
-// at is the memory of [offset, offset+bytes), which the host may touch.
+// at returns the memory of [offset, offset+bytes) if the host may touch it.
 func (b Buffer) at(call string, offset, bytes int64) ([]byte, error) {
 	if err := b.Check(); err != nil {
 		return nil, err
@@ -21,10 +21,10 @@ func (b Buffer) at(call string, offset, bytes int64) ([]byte, error) {
 	return b.memory()[offset : offset+bytes], nil
 }
 
-// ReadAt copies from the buffer's bytes at offset to dst (io.ReaderAt): past the end it reads what
-// there is and returns io.EOF. An offset outside of the buffer wraps [ErrRange]; a buffer that is
-// in flight or released is an error, as for [Buffer.Check]. [GetWords] of bytes reads all of dst or
-// nothing.
+// ReadAt copies from the buffer's bytes at offset to dst (io.ReaderAt): past the end it reads the
+// bytes that exist and returns io.EOF. An offset outside of the buffer wraps [ErrRange]; a buffer
+// that is in flight or released is an error, as for [Buffer.Check]. To read all of dst or nothing,
+// use [GetWords] with bytes.
 func (b Buffer) ReadAt(dst []byte, offset int64) (n int, err error) {
 	n = len(dst)
 	if left := b.bytes - offset; offset >= 0 && left >= 0 && int64(n) > left {
@@ -37,9 +37,9 @@ func (b Buffer) ReadAt(dst []byte, offset int64) (n int, err error) {
 	return copy(dst, src), err
 }
 
-// WriteAt copies src to the buffer's bytes at offset (io.WriterAt): all of it, or nothing and an
-// error that wraps [ErrRange]; a buffer that is in flight or released is an error, as for
-// [Buffer.Check].
+// WriteAt copies src to the buffer's bytes at offset (io.WriterAt). If src does not fit it writes
+// nothing, and the error wraps [ErrRange]. A buffer that is in flight or released is an error, as
+// for [Buffer.Check].
 func (b Buffer) WriteAt(src []byte, offset int64) (int, error) {
 	dst, err := b.at("WriteAt", offset, int64(len(src)))
 	if err != nil {
@@ -57,7 +57,7 @@ func (b Buffer) Zero(offset, bytes int64) error {
 	return err
 }
 
-// Word is what a buffer takes in little-endian order; for bytes there is no order.
+// Word is the constraint on words that a buffer stores in little-endian order; bytes have no order.
 type Word interface {
 	uint8 | uint16 | uint32 | uint64
 }
@@ -72,8 +72,8 @@ func PutWords[T Word](b Buffer, offset int64, words []T) error {
 	return encode(dst, words)
 }
 
-// GetWords fills words with the little-endian ones at offset, in bytes: all of them, or none and an
-// error. Errors are those of [Buffer.WriteAt].
+// GetWords fills words with the little-endian words at offset, in bytes. On an error it changes
+// none of them. Errors are those of [Buffer.WriteAt].
 func GetWords[T Word](b Buffer, offset int64, words []T) error {
 	src, err := b.at("GetWords", offset, int64(binary.Size(words)))
 	if err != nil {

@@ -5,9 +5,10 @@ import (
 	"sync"
 )
 
-// Ahead are copies that are queued ahead of their use, such as a loader's of the next batches. Most
-// observers want a copy when it is made; one that shows what a copy is for waits for its use with
-// OnUse. Its methods may be called from any goroutine. A nil Ahead is of no copies.
+// Ahead stands for copies that are queued ahead of their use, such as a loader's copies of the next
+// batches. Most observers record a copy when it is queued. An observer that attributes a copy to
+// its use waits for that use with OnUse. Its methods may be called from any goroutine, and those of
+// a nil Ahead do nothing.
 type Ahead struct {
 	queued context.Context
 
@@ -18,8 +19,8 @@ type Ahead struct {
 
 type aheadKey struct{}
 
-// WithAhead returns a context for copies that are queued ahead of their use, and these copies. A
-// nil context is context.Background().
+// WithAhead returns a context for copies that are queued ahead of their use, and the Ahead that
+// stands for them. A nil ctx is context.Background().
 func WithAhead(ctx context.Context) (context.Context, *Ahead) {
 	if ctx == nil {
 		ctx = context.Background()
@@ -28,8 +29,7 @@ func WithAhead(ctx context.Context) (context.Context, *Ahead) {
 	return context.WithValue(ctx, aheadKey{}, a), a
 }
 
-// AheadOf returns the copies that ctx is for, if they are queued ahead of their use, and nil
-// otherwise.
+// AheadOf returns the Ahead of a context from WithAhead, and nil for other contexts.
 func AheadOf(ctx context.Context) *Ahead {
 	if ctx == nil {
 		return nil
@@ -38,8 +38,8 @@ func AheadOf(ctx context.Context) *Ahead {
 	return a
 }
 
-// Use is for the caller of WithAhead, when the copies are used: ctx is the user's. A second Use
-// does nothing.
+// Use reports that the copies are used; ctx is the user's context. The caller of WithAhead calls
+// it. A second Use does nothing.
 func (a *Ahead) Use(ctx context.Context) {
 	if a == nil || ctx == nil {
 		return
@@ -56,14 +56,14 @@ func (a *Ahead) Use(ctx context.Context) {
 	}
 }
 
-// Unused is Use for copies that are never used, with the context that WithAhead was called with.
+// Unused is Use for copies that are never used, with the context that was passed to WithAhead.
 func (a *Ahead) Unused() {
 	if a != nil {
 		a.Use(a.queued)
 	}
 }
 
-// String is "copies ahead of their use", or "copies that are used".
+// String returns "copies ahead of their use" or "copies that are used".
 func (a *Ahead) String() string {
 	if a != nil {
 		a.mu.Lock()
@@ -75,7 +75,7 @@ func (a *Ahead) String() string {
 	return "copies that are used"
 }
 
-// OnUse calls f with the context of the use: by Use, or at once if the copies are used already.
+// OnUse calls f with the context of the use: during Use, or at once if the copies are already used.
 func (a *Ahead) OnUse(f func(context.Context)) {
 	if a == nil || f == nil {
 		return

@@ -6,16 +6,17 @@ import (
 	"slices"
 )
 
-// Builds with the tag invariants compare everything that is counted with everything that is there,
-// after every operation: the lists of each shard, the ledger, the bytes of each kind. An audit locks all shards and looks at every slab, so that large pools are audited after
-// some operations only: the cost for each operation stays the same. What tests with random programs
-// find is found where it began, and not where it shows.
+// Builds with the tag invariants compare all statistics with the slabs after every operation: the
+// lists of each shard, the ledger, and the bytes of each kind. So a random test stops at the
+// operation that breaks an invariant, not at one that shows it later. An audit locks all shards and
+// visits every slab, so large pools are audited after some of the operations only, which keeps the
+// cost per operation constant.
 
-// slabsPerOperation is how many slabs the audits of builds with the tag invariants look at per
-// operation, on average: a pool with fewer is audited after every one.
+// slabsPerOperation is how many slabs the audits visit per operation, on average. A pool with fewer
+// slabs is audited after every operation.
 const slabsPerOperation = 64
 
-// verify panics if the pool's structures are inconsistent. It is called after every operation.
+// verify panics if the pool's structures are inconsistent. Every operation calls it at its end.
 func (p *Pool) verify() {
 	if p.unverified.Add(-1) > 0 {
 		return
@@ -27,23 +28,23 @@ func (p *Pool) verify() {
 	p.unverified.Store(slabs / slabsPerOperation)
 }
 
-// audit compares what the pool counts with what its shards and its list of slabs have, and returns
-// how many slabs it looked at.
+// audit compares the pool's statistics with its shards and its list of slabs, and returns how many
+// slabs it visited.
 func (p *Pool) audit() (slabs int64, err error) {
 	c, d := &p.cache, &p.pinned
 	c.ledger.LockAll()
 	defer c.ledger.UnlockAll()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// While an Add is delayed a slab is in the hands of its caller.
+	// While an Add is delayed its caller has a slab that is in no list.
 	if p.closed.Load() || c.ledger.Delayed() > 0 {
 		return 0, nil
 	}
-	// The list of all slabs is what there is; every count must agree with it.
+	// The list of all slabs is the reference for every count.
 	var owned, bytes, registered int64
 	for s := d.first; s != nil; s = s.next {
 		if s.next != nil && s.next.prev != s {
-			return 0, fmt.Errorf("the list of slabs is broken behind one of %d bytes", s.size())
+			return 0, fmt.Errorf("the list of slabs is broken after one of %d bytes", s.size())
 		}
 		if s.registered {
 			registered += s.size()
@@ -56,7 +57,8 @@ func (p *Pool) audit() (slabs int64, err error) {
 		return 0, fmt.Errorf("%d slabs of %d bytes and %d registered bytes are listed, %d of %d and %d are counted", owned, bytes,
 			registered, n, b, d.registered.Current)
 	}
-	// What is held is at least what is allocated, evicted and being freed; more of it was refused by the driver.
+	// The held bytes are at least those that are allocated, evicted and being freed. They also
+	// include those that the driver refused to free.
 	leaving := d.freeing
 	for _, s := range c.evicted {
 		leaving += s.size()
@@ -67,7 +69,7 @@ func (p *Pool) audit() (slabs int64, err error) {
 	if held := d.held.Current + d.allocating; d.limit > 0 && held > d.limit {
 		return 0, fmt.Errorf("%d bytes are held and being allocated, MaxBytes is %d", held, d.limit)
 	}
-	// Registered slices are in no gauge of bytes.
+	// Registered slices count in no gauge of bytes.
 	if active, cached := c.total(gaugeActiveBytes).Current, c.total(gaugeCachedBytes).Current; active+cached != bytes {
 		return 0, fmt.Errorf("%d bytes are active, %d cached and %d allocated", active, cached, bytes)
 	}
@@ -77,7 +79,7 @@ func (p *Pool) audit() (slabs int64, err error) {
 	return owned, c.audit()
 }
 
-// audit compares the shards' lists with what is counted. All shards are locked.
+// audit compares the shards' lists with the gauges. All shards are locked.
 func (c *cache) audit() error {
 	var bytes int64
 	var buffers [classes]int64
@@ -101,7 +103,7 @@ func (c *cache) audit() error {
 	return nil
 }
 
-// audit compares the shard's lists.
+// audit compares the shard's lists with each other and with its counts.
 func (sh *shard) audit() error {
 	// The stacks by class and the list by age have the same slabs.
 	var idle, byAge []*slab

@@ -10,11 +10,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Batch is a list of copies and kernels that one Submit queues on a stream, with one completion:
-// uploads to blocks, kernels, and outputs that blocks are read back to. Nothing runs before Submit;
-// then they run in the order in which they were added, neighbours of one kind as one operation
-// where the device can ([device.BatchCopier]) and no two of them write the same bytes. All data
-// lies in a few pinned buffers.
+// Batch is a list of uploads, kernels and outputs (read-backs of blocks) that one Submit queues on
+// a stream, with one completion. Nothing runs before Submit. They run in the order in which they
+// were added. If the device is a [device.BatchCopier], consecutive copies in one direction are one
+// operation, unless two of them write the same bytes. All data is in a few pinned buffers.
 //
 //	b := pool.NewBatch()
 //	defer b.Close()
@@ -24,19 +23,20 @@ import (
 //	_, err = b.Submit(ctx, stream)
 //	err = b.CollectOne(ctx, i, &result)
 //
-// Its methods may be called from any goroutine. Nothing waits while another asks the driver for
-// memory or submits: what is added meanwhile is in the batch, or refused if that was too late.
+// Its methods may be called from any goroutine. They don't block while another goroutine's call
+// allocates pinned memory or submits the batch: what is added meanwhile becomes part of the batch,
+// or is refused if the batch is being submitted.
 type Batch struct {
 	pool *Pool
 
-	mu      sync.Mutex // not held while the driver allocates for the batch, nor while it is submitted
+	mu      sync.Mutex // not held during a driver call or Submit's queueing
 	state   batchState
-	closing bool // Close came while it was submitted
+	closing bool // Close was called during Submit
 	steps   []step
 	arenas  *arenas
-	dropped runtime.Cleanup // of arenas, from the first one on
+	dropped runtime.Cleanup // releases arenas; set when there is a first one
 	outputs []output
-	blocks  []memcache.Block // to be recorded on the stream
+	blocks  []memcache.Block // to record on the stream
 	done    *Copy            // of Submit
 	err     error            // of a Submit that failed
 }
@@ -55,10 +55,10 @@ const (
 type arena struct {
 	buffer Buffer
 	used   int64
-	writes bool // outputs are written to it
+	writes bool // it holds outputs
 }
 
-// step is one kind of operation on a stream.
+// step is a kernel, or consecutive copies in one direction.
 type step struct {
 	op     Op // OpH2D, OpD2H or OpLaunch
 	host   [][]byte
@@ -66,25 +66,24 @@ type step struct {
 	launch device.Launch
 }
 
-// output is where an output lies.
 type output struct {
-	memory []byte // of the bytes that were asked for, without padding
+	memory []byte // in an arena, without padding
 }
 
-// arenas are the pinned memory of a batch. They don't refer to it, so that the garbage collector
-// can find it dropped. They are guarded by the batch's lock, as long as the batch is there.
+// arenas are the pinned memory of a batch. They don't refer to the batch, so that the garbage
+// collector can find it dropped. While the batch exists its lock guards them.
 type arenas struct {
 	pool *Pool
 	list []arena
 }
 
-// NewBatch begins a batch. It must be closed: the memory of a batch that is dropped instead comes
-// back when the garbage collector finds it (Stats.DroppedBatches), as if it were closed then.
+// NewBatch returns an empty batch. The caller must close it. If a batch is dropped instead, its
+// memory goes back to the pool when the garbage collector finds the batch (Stats.DroppedBatches).
 func (p *Pool) NewBatch() *Batch { return &Batch{pool: p, arenas: &arenas{pool: p}} }
 
 // drop releases the arenas of a batch that cannot be reached any more.
 func (a *arenas) drop() {
-	if err := a.release(); err == nil { // else the pool is closed
+	if err := a.release(); err == nil { // otherwise the pool is closed
 		a.pool.droppedBatches.Add(1)
 	}
 }
@@ -97,7 +96,7 @@ func (a *arenas) release() error {
 	return errors.Join(errs...)
 }
 
-// open says why nothing can be added.
+// open returns an error if nothing can be added.
 func (b *Batch) open(call string) error {
 	switch b.state {
 	case building:
@@ -109,7 +108,7 @@ func (b *Batch) open(call string) error {
 	}
 }
 
-// String is such as "batch on host, submitted: 3 steps, 2 outputs".
+// String returns a text such as "batch on host, submitted: 3 steps, 2 outputs".
 func (b *Batch) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

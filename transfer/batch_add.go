@@ -10,17 +10,17 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// What a batch uploads, and what it reads back, lies side by side in arenas: pinned buffers that
-// are filled from their start, each twice as large as the one before, from 64 KiB up to 4 MiB. A
-// thousand small outputs take a few buffers, and so a few waits and one event, where a buffer for
-// each would be a thousand of all. Uploads and outputs have arenas of their own: what a batch only
-// reads may be read by other streams at the same time. Each piece begins at a multiple of 64 bytes,
-// so that two of them share no cache line.
+// A batch's uploads and outputs are packed into arenas: pinned buffers that are filled from their
+// start, each twice as large as the one before, from 64 KiB up to 4 MiB. So a thousand small
+// outputs need a few buffers and waits, and one event, instead of a thousand of each. Uploads and
+// outputs have separate arenas, because other streams may read a buffer at the same time only if
+// the batch does not write it. Each piece begins at a multiple of 64 bytes, so that no two share a
+// cache line.
 
 const (
 	minArena   = 64 << 10
 	maxArena   = 4 << 20
-	batchAlign = 64 // of what lies in an arena
+	batchAlign = 64 // alignment of pieces in an arena
 )
 
 // Upload adds a copy of src to dst, at offset. src may be reused when Upload returns; dst is
@@ -30,7 +30,7 @@ func (b *Batch) Upload(ctx context.Context, dst memcache.Block, offset int64, sr
 	return b.UploadPadded(ctx, dst, offset, src, int64(len(src)))
 }
 
-// UploadPadded is Upload of size bytes: src, followed by zeros. A size less than len(src) wraps
+// UploadPadded is Upload of size bytes: src followed by zeros. A size less than len(src) wraps
 // [ErrRange].
 func (b *Batch) UploadPadded(ctx context.Context, dst memcache.Block, offset int64, src []byte, size int64) error {
 	return b.upload(ctx, "UploadPadded", dst, offset, int64(len(src)), size, func(to []byte) error {
@@ -39,8 +39,8 @@ func (b *Batch) UploadPadded(ctx context.Context, dst memcache.Block, offset int
 	})
 }
 
-// UploadWords adds an upload of words to dst, at offset, each in little-endian order on any host,
-// padded with zeros to size bytes. A size of 0 is that of the words.
+// UploadWords adds an upload of words to dst, at offset, in little-endian order on any host, padded
+// with zeros to size bytes. A size of 0 is the size of the words.
 func UploadWords[T Word](ctx context.Context, b *Batch, dst memcache.Block, offset int64, words []T, size int64) error {
 	if b == nil {
 		return fmt.Errorf("transfer: UploadWords: %w: the batch is nil", ErrInvalid)
@@ -62,7 +62,7 @@ func (b *Batch) upload(ctx context.Context, call string, dst memcache.Block, off
 	if err := b.pool.enter(ctx, call); err != nil {
 		return err
 	}
-	defer b.pool.gate.Leave() // until then the arenas are not freed
+	defer b.pool.gate.Leave() // keeps the arenas from being freed
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.open(call); err != nil || size == 0 {
@@ -87,8 +87,8 @@ func (b *Batch) Output(ctx context.Context, src memcache.Block, offset, bytes in
 	return b.OutputPadded(ctx, src, offset, bytes, bytes)
 }
 
-// OutputPadded is Output of a copy of size bytes, of which the first bytes bytes are the output's.
-// A size less than bytes wraps [ErrRange].
+// OutputPadded is Output with a copy of size bytes, whose first bytes bytes are the output. A size
+// less than bytes wraps [ErrRange].
 func (b *Batch) OutputPadded(ctx context.Context, src memcache.Block, offset, bytes, size int64) (index int, err error) {
 	if bytes < 0 || size < bytes {
 		return 0, fmt.Errorf("transfer: OutputPadded: %d bytes of %d: %w: want 0 to the size", bytes, size, ErrRange)
@@ -117,7 +117,7 @@ func (b *Batch) OutputPadded(ctx context.Context, src memcache.Block, offset, by
 }
 
 // Launch adds a kernel. The blocks that it uses are recorded on the stream by Submit. l is copied,
-// its slices are not: they must stay as they are until Submit.
+// but not its slices, which must not change until Submit.
 func (b *Batch) Launch(l *device.Launch, blocks ...memcache.Block) error {
 	if l == nil {
 		return fmt.Errorf("transfer: Launch: %w: the launch is nil", ErrInvalid)
@@ -132,7 +132,8 @@ func (b *Batch) Launch(l *device.Launch, blocks ...memcache.Block) error {
 	return nil
 }
 
-// pinned finds size bytes of pinned memory. It unlocks the batch while it asks the pool for more.
+// pinned returns size bytes of pinned memory. It unlocks the batch while it gets another buffer
+// from the pool.
 func (b *Batch) pinned(ctx context.Context, call string, size int64, writes bool) ([]byte, error) {
 	mem, next := b.carve(size, writes)
 	if mem != nil {
@@ -145,7 +146,7 @@ func (b *Batch) pinned(ctx context.Context, call string, size int64, writes bool
 		return nil, fmt.Errorf("transfer: %s: %w", call, err)
 	}
 	// The batch was unlocked: it may have been submitted or closed.
-	if err := b.open(call); err != nil { // by now
+	if err := b.open(call); err != nil {
 		return nil, errors.Join(err, buf.Release())
 	}
 	if len(b.arenas.list) == 0 {
@@ -156,7 +157,7 @@ func (b *Batch) pinned(ctx context.Context, call string, size int64, writes bool
 	return mem, nil
 }
 
-// carve takes size bytes of an arena. If none has them it returns how large the next one has to be.
+// carve takes size bytes from an arena. If none has enough, it returns the size of the next arena.
 func (b *Batch) carve(size int64, writes bool) (mem []byte, next int64) {
 	next = max(minArena, size)
 	for i := range b.arenas.list {

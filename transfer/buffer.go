@@ -6,29 +6,30 @@ import (
 	"fmt"
 )
 
-// Buffer is pinned host memory that a [Pool] handed out. It is idle, or in flight while copies that
-// use it are not done, and it ends with Release.
+// Buffer is pinned host memory of a [Pool], from Get to Release. It is in flight while a copy that
+// uses it is pending, and idle otherwise.
 //
-// A Buffer is a small value; its copies are the same buffer, and all are stale after Release, which
-// every method says. The zero Buffer has 0 bytes, is always idle, and its Release does nothing.
+// A Buffer is a small value. Its Go copies are the same buffer, and after Release all of them are
+// stale: access through them is an error. The zero Buffer has 0 bytes, is always idle, and its
+// Release does nothing.
 //
-// Its methods may be called from any goroutine, but its bytes belong to one at a time.
+// Its methods may be called from any goroutine, but its bytes belong to one goroutine at a time.
 type Buffer struct {
 	slab   *slab // nil if the buffer is empty
 	serial uint64
 	bytes  int64
 }
 
-// Len is the size in bytes that Get was asked for.
+// Len returns the size in bytes that was passed to Get.
 func (b Buffer) Len() int { return int(b.bytes) }
 
 // IsZero reports whether the buffer is the empty one.
 func (b Buffer) IsZero() bool { return b.slab == nil }
 
-// String is "buffer of N bytes".
+// String returns "buffer of N bytes".
 func (b Buffer) String() string { return fmt.Sprintf("buffer of %d bytes", b.bytes) }
 
-// memory is the buffer's bytes, whatever its state.
+// memory returns the buffer's bytes in any state.
 func (b Buffer) memory() []byte {
 	if b.slab == nil {
 		return nil
@@ -36,9 +37,9 @@ func (b Buffer) memory() []byte {
 	return b.slab.mem[:b.bytes:b.bytes]
 }
 
-// Bytes is the buffer's memory. It is nil while a copy is in flight, also one that only reads, and
-// after Release; [Buffer.Check] says which. The slice must not be used once a copy is queued, until
-// that is done, and never after Release.
+// Bytes returns the buffer's memory. It returns nil after Release and while a copy is in flight,
+// even a copy that only reads; [Buffer.Check] returns the reason. The slice must not be used from
+// the moment when a copy is queued until it is done, nor after Release.
 func (b Buffer) Bytes() []byte {
 	if b.slab == nil || b.Check() != nil {
 		return nil
@@ -46,8 +47,9 @@ func (b Buffer) Bytes() []byte {
 	return b.memory()
 }
 
-// Check returns nil if the host may touch the buffer: if all its copies are done. Otherwise the
-// error wraps [ErrInFlight] or [ErrReleased], or it is the device's own. It never waits.
+// Check returns nil if the host may touch the buffer, because all its copies are done. Otherwise
+// the error wraps [ErrInFlight], [ErrReleased] or [ErrClosed], or it is the device's own. Check
+// never waits.
 func (b Buffer) Check() error {
 	if b.slab == nil {
 		return nil
@@ -57,7 +59,7 @@ func (b Buffer) Check() error {
 	return b.check()
 }
 
-// stale says why the handle is no buffer any more. The slab is locked.
+// stale returns an error if the handle is released or its pool closed. The slab is locked.
 func (b Buffer) stale() error {
 	if b.slab.serial.Load() != b.serial {
 		return fmt.Errorf("%s that was %w: Get another", b, ErrReleased)
@@ -68,8 +70,8 @@ func (b Buffer) stale() error {
 	return nil
 }
 
-// check is Check. The slab is locked. It drops the uses that it finds done, so that the next Check
-// asks the driver about the first that is not, and about none before it.
+// check is Check. The slab is locked. check removes the uses that it finds done, so that the next
+// one begins its queries at the first pending use.
 func (b Buffer) check() error {
 	if err := b.stale(); err != nil {
 		return fmt.Errorf("transfer: a %w", err)
@@ -95,20 +97,18 @@ func (b Buffer) check() error {
 	return nil
 }
 
-// taintedError is the error of a tainted buffer.
 func (b Buffer) taintedError() error {
-	return fmt.Errorf("a %s is %w, and nothing says until when: Release it and Get another", b, ErrInFlight)
+	return fmt.Errorf("a %s is %w, and it is unknown until when: Release it and Get another", b, ErrInFlight)
 }
 
-// inFlightError is the error of a buffer that a copy uses.
 func (b Buffer) inFlightError() error {
 	return fmt.Errorf("transfer: a %s is %w: Wait for its copies first", b, ErrInFlight)
 }
 
 // Wait waits until all copies that use the buffer are done. Cancelling ctx ends the waiting, not
-// the copies. After a copy that was queued, but returned an error as no event could be recorded
-// after it, there is nothing to wait for: the error wraps [ErrInFlight], as it does while another
-// goroutine is queueing a copy.
+// the copies. The error wraps [ErrInFlight] while another goroutine is queueing a copy, and also if
+// a copy was queued but no event could be recorded after it, because then there is nothing to wait
+// for.
 func (b Buffer) Wait(ctx context.Context) error {
 	if ctx == nil {
 		return checkContext("Wait", ctx)
@@ -117,7 +117,7 @@ func (b Buffer) Wait(ctx context.Context) error {
 		b.slab.mu.Lock()
 		err := b.check()
 		var end *completion
-		if errors.Is(err, ErrInFlight) && len(b.slab.uses) > 0 { // of a stale handle the uses are another's
+		if errors.Is(err, ErrInFlight) && len(b.slab.uses) > 0 { // not a new owner's uses
 			end = b.slab.uses[0].last
 		}
 		b.slab.mu.Unlock()

@@ -7,11 +7,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// What can be checked is checked here, before anything is queued, announced or allocated: an error
-// from these changes nothing. Each names the call that the user made, the figures, and what would
-// have been right.
+// Arguments are checked here before anything is queued, announced or allocated, so that an error
+// changes nothing. Each error names the user's call, the sizes, and valid arguments.
 
-// checkCopy is every check of a copy between a buffer and a block that needs no driver.
+// checkCopy makes all checks of a copy between a buffer and a block that need no driver.
 func (p *Pool) checkCopy(call string, s device.Stream, b Buffer, bufferOffset int64, block memcache.Block, blockOffset, bytes int64) error {
 	if err := p.checkStream(call, s); err != nil {
 		return err
@@ -45,7 +44,7 @@ func (p *Pool) checkStream(call string, s device.Stream) error {
 	return nil
 }
 
-// checkRange checks [offset, offset+bytes) against a size in bytes, without overflowing.
+// checkRange checks that [offset, offset+bytes) lies within size bytes. It can't overflow.
 func checkRange[T fmt.Stringer](call string, of T, offset, bytes, size int64) error {
 	if offset >= 0 && bytes >= 0 && offset <= size && bytes <= size-offset {
 		return nil

@@ -3,9 +3,9 @@ package transfer
 import "math/bits"
 
 // Sizes of pinned allocations: multiples of 64 bytes up to 512, and above that eight steps to each
-// power of two: 576, 640, ..., 1024, 1152, 1280, ... So an allocation is less than one eighth of
-// the request larger than it, 12.5 %, where a power of two wastes up to 100 %; and 64 bytes keep
-// two buffers out of one cache line.
+// power of two: 576, 640, ..., 1024, 1152, 1280, ... So an allocation exceeds the request by less
+// than 12.5 %, whereas powers of two waste up to 100 %. Multiples of 64 bytes keep two buffers out
+// of one cache line.
 const (
 	grain    = 64
 	linear   = 512 // below it, classes are multiples of grain
@@ -13,7 +13,7 @@ const (
 	classes  = linear/grain + 8*(46-9)
 )
 
-// classOf is the class of a request of 1 to maxBytes bytes, and the bytes of its allocations.
+// classOf returns the class of a request of 1 to maxBytes bytes, and the size of its allocations.
 func classOf(bytes int64) (class int, size int64) {
 	if bytes <= linear {
 		n := (bytes + grain - 1) / grain
@@ -25,8 +25,8 @@ func classOf(bytes int64) (class int, size int64) {
 	return linear/grain + 8*(k-9) + int(n-1), 1<<k + n*step
 }
 
-// roundSize is the size in bytes of the pinned allocation that serves a request of bytes bytes: at most
-// 12.5 % more above 512 bytes, at most 63 bytes more below. It is 0 for sizes that [Pool.Get] refuses.
+// roundSize returns the size in bytes of the pinned allocation for a request of bytes bytes. It is
+// 0 for 0 and for sizes that [Pool.Get] refuses.
 func roundSize(bytes int64) int64 {
 	if bytes <= 0 || bytes > maxBytes {
 		return 0

@@ -9,18 +9,18 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Close has four steps: no call may begin, and those that run end; shards refuse what is released
-// from now on, so that each slab is either there or out; every copy is waited for, since the driver
-// must not get memory that one uses; and everything goes, also what is out. Buffers that are still
-// out are a mistake of the program, which the error counts; their memory is given back all the
-// same, so that a closed pool never holds any.
+// Close has four steps. It refuses new calls and waits for running ones. It makes the shards refuse
+// released buffers, so that each slab is either in a shard or out. It waits for every copy, because
+// the driver must not free memory that a copy uses. Finally it frees everything, including buffers
+// that are out. Those are a mistake of the program, and the error counts them; their memory is
+// freed so that a closed pool never holds any.
 
-// Close waits for calls that are running and for every copy, and gives all pinned memory back to
-// the driver: also that of buffers that are still out, which must not be touched any more. It
-// returns an error that counts those, and the errors of earlier frees that nobody could be told
-// about. It leaves no goroutine. Calling it again returns the same error.
+// Close waits for running calls and for every copy, and frees all pinned memory. That includes the
+// memory of buffers that are still out, which must not be touched any more. The error counts those
+// buffers and includes errors of earlier frees that no call could return. Close leaves no goroutine
+// running. Calling it again returns the same error.
 //
-// The pool's streams and device must be open or properly closed: a stream that is stuck holds up
+// The pool's streams and device must be open or properly closed. A stream that is stuck blocks
 // Close.
 func (p *Pool) Close() error {
 	p.closing.Do(func() { p.closeErr = p.close() })
@@ -29,7 +29,7 @@ func (p *Pool) Close() error {
 
 func (p *Pool) close() error {
 	p.gate.Shut()
-	// A Release that comes from now on finds its shard closed, and says so.
+	// From here on a Release finds its shard closed and fails.
 	p.shut()
 	for _, end := range p.completions() {
 		// An error here is the device's: the driver waits for the copy when it frees the memory.
@@ -37,7 +37,8 @@ func (p *Pool) close() error {
 			end.finish(err)
 		}
 	}
-	// All copies are done: polling empties the queues, and what is then not idle is out.
+	// All copies are done, so polling empties the queues, and any slab that is not idle then is
+	// out.
 	c := &p.cache
 	c.ledger.LockAll()
 	c.pollAll()
@@ -60,15 +61,15 @@ func (p *Pool) close() error {
 	if err := p.pinned.unpark(); err != nil {
 		errs = append(errs, fmt.Errorf("transfer: Close: %w", err))
 	}
-	// After the frees, which an observer is told of too.
+	// After the frees, because they are reported to the observer too.
 	if p.notifier != nil {
 		p.notifier.close()
 	}
 	return errors.Join(errs...)
 }
 
-// takeOut takes what is left off the books: the slabs of buffers that are out, of which the driver
-// gets those that it allocated. All shards are locked.
+// takeOut removes the remaining slabs, those of buffers that are out, from the pool's statistics
+// and returns them. It evicts those that the driver allocated. All shards are locked.
 func (c *cache) takeOut() (out []*slab) {
 	for s := c.pinned.first; s != nil; s = c.pinned.first {
 		out = append(out, s)
@@ -83,7 +84,7 @@ func (c *cache) takeOut() (out []*slab) {
 	return out
 }
 
-// shut lets shards refuse what is taken or released from now on.
+// shut makes the shards refuse further Gets and Releases.
 func (p *Pool) shut() {
 	for delayed := true; delayed; runtime.Gosched() {
 		p.cache.ledger.LockAll()
@@ -91,13 +92,13 @@ func (p *Pool) shut() {
 		for _, sh := range p.cache.shards {
 			sh.closed = true
 		}
-		// Who has a slab in hand that is counted as something else puts it where it belongs first.
+		// A goroutine with a delayed Add first puts its slab into a list.
 		delayed = p.cache.ledger.Delayed() > 0
 		p.cache.ledger.UnlockAll()
 	}
 }
 
-// completions are those of released buffers and of buffers that are out.
+// completions returns those of released buffers and of buffers that are out.
 func (p *Pool) completions() []*completion {
 	var completions []*completion
 	p.cache.ledger.LockAll()

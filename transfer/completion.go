@@ -10,27 +10,27 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// completion is a point in a stream: the end of one piece of work. A [Copy] has one, and so have
-// the buffers that the work uses, which may outlive the Copy or be outlived by it. Its event is
-// closed as soon as anybody has seen it complete and nobody is using it; from then on the answer is
-// a field, and asking costs no driver call. Events are not kept for the next copy: package device
-// promises that making and closing one is cheap, and backends where it is not keep them.
+// completion is a point in a stream: the end of one piece of work. A [Copy] refers to it, and so do
+// the buffers that the work uses; each of them may outlive the others. Its event is closed as soon
+// as some goroutine has found it complete and none is using it. From then on the result is a field,
+// and reading it costs no driver call. The pool does not reuse events: package device promises that
+// making and closing one is cheap, and backends where it is not keep them.
 //
-// No lock guards it: refs counts who uses the event, and the last of them closes it, so that a
-// goroutine that waits holds up none that only asks.
+// It has no lock: refs counts the uses of the event, and the last one closes it, so that a
+// goroutine that waits never delays one that only queries.
 //
-// In race builds every holder of a completion asks the event itself, because each of them needs the
-// edge from the stream; the event is closed when the garbage collector finds the completion.
+// In race builds every holder of a completion queries the event itself, because each of them needs
+// the edge from the stream. The event is closed when the garbage collector frees the completion.
 type completion struct {
 	stream uint64
-	seq    uint64 // of the pool: grows along a stream
+	seq    uint64 // numbers the pool's completions, grows along a stream
 	event  device.Event
 	refs   atomic.Int32 // goroutines that use event, and 1 until it is complete
 	ended  atomic.Bool
 	err    error // valid when refs is 0
 }
 
-// record records ev, which is new, on s. If that fails ev is closed.
+// record records ev, a new event, on s. If that fails it closes ev.
 func (p *Pool) record(s device.Stream, ev device.Event) (*completion, error) {
 	c := &completion{stream: s.ID(), seq: p.recorded.Add(1), event: ev}
 	c.refs.Store(1)
@@ -38,7 +38,7 @@ func (p *Pool) record(s device.Stream, ev device.Event) (*completion, error) {
 		ev.Close()
 		return nil, err
 	}
-	// Nobody closes it sooner: each holder may still ask.
+	// It is not closed earlier, because each holder may still query it.
 	if race.Enabled {
 		runtime.AddCleanup(c, func(ev device.Event) { ev.Close() }, ev)
 	}
@@ -68,8 +68,8 @@ func (c *completion) unref() {
 	}
 }
 
-// finish notes that the event is complete, whoever sees it first. The error is kept: of an event
-// that is closed nobody can ask.
+// finish marks the event as complete; the first call counts. It keeps the error because a closed
+// event can't be queried.
 func (c *completion) finish(err error) {
 	if !race.Enabled && c.ended.CompareAndSwap(false, true) {
 		c.err = err
@@ -77,8 +77,9 @@ func (c *completion) finish(err error) {
 	}
 }
 
-// done reports whether the copy is done, and orders it before what follows. A device that failed
-// counts as done, with its error. Any other error of a query says nothing about the copy.
+// done reports whether the copy is done, and orders it before the caller's later accesses. On a
+// device that failed it returns true and the device's error. After any other error of the query the
+// copy's state is unknown.
 func (c *completion) done() (bool, error) {
 	if !c.ref() {
 		return true, c.err
@@ -92,8 +93,8 @@ func (c *completion) done() (bool, error) {
 	return false, err
 }
 
-// peek is done for bookkeeping: it orders nothing, so that a goroutine that looks after the buffers of
-// others does not hide the event that its own work lacks.
+// peek is done for bookkeeping: it orders nothing, so that a goroutine that polls buffers of other
+// goroutines does not hide an event that its own work lacks.
 func (c *completion) peek() (bool, error) {
 	race.Disable()
 	defer race.Enable()
@@ -117,7 +118,7 @@ func (c *completion) wait(ctx context.Context) error {
 	return err
 }
 
-// quietWait is wait for bookkeeping: like peek it orders nothing.
+// quietWait is wait for bookkeeping. Like peek, it orders nothing.
 func (c *completion) quietWait(ctx context.Context) error {
 	_, err := race.Quietly(func() (struct{}, error) { return struct{}{}, c.wait(ctx) })
 	return err

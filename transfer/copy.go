@@ -11,11 +11,11 @@ type Copy struct {
 	bytes int64
 }
 
-// Bytes is how many bytes are copied.
+// Bytes returns the number of bytes that are copied.
 func (c *Copy) Bytes() int64 { return c.bytes }
 
-// Done reports whether the copy is done. It never waits. What the copy wrote may be read once it is
-// true. A copy that failed with its device counts as done; Err has the error.
+// Done reports whether the copy is done. It never waits. Once it returns true, the memory that the
+// copy wrote may be read. A copy that failed with its device counts as done; Err returns the error.
 func (c *Copy) Done() bool {
 	if c.end == nil {
 		return true
@@ -24,7 +24,8 @@ func (c *Copy) Done() bool {
 	return done
 }
 
-// Err is the device's error if the copy is known to have failed, otherwise nil. It never waits.
+// Err returns the device's error if the copy is known to have failed, otherwise nil. It never
+// waits.
 func (c *Copy) Err() error {
 	if c.end == nil {
 		return nil
@@ -35,7 +36,7 @@ func (c *Copy) Err() error {
 	return nil
 }
 
-// Wait waits until the copy is done, and returns Err. Cancelling ctx ends the waiting, not the copy.
+// Wait waits until the copy is done and returns Err. Cancelling ctx ends the waiting, not the copy.
 func (c *Copy) Wait(ctx context.Context) error {
 	if ctx == nil {
 		return checkContext("Wait", ctx)

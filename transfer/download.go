@@ -9,19 +9,19 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// A Download fills ordinary memory, so it must wait for the device. Up to 32 MiB it waits once,
-// with all of it in one pinned buffer, and writes nothing before it has everything; beyond, pieces
-// of 2 MiB arrive while others are copied out.
+// A Download fills ordinary memory, so it must wait for the device. Up to 32 MiB it uses one pinned
+// buffer, waits once, and writes nothing before all data has arrived. Larger ones go in pieces of 2
+// MiB, which arrive while earlier pieces are copied out.
 
-// Download copies len(dst) bytes from src, at srcOffset, to dst, which is ordinary Go memory: it
-// queues the copy on stream, behind what is queued there, into pinned buffers, waits, and fills
-// dst. On an error dst is as it was; if it has more than 32 MiB, one of the device or of ctx may
-// leave a part of it written. When ctx ends first the copy goes on, and the buffers are reused when
-// it is done. Checks and errors are those of [Pool.D2H].
+// Download copies len(dst) bytes from src, at srcOffset, to dst, which is ordinary Go memory. It
+// queues copies to pinned buffers on stream, after the work queued there, waits for them, and fills
+// dst. On an error dst is unchanged, except that with more than 32 MiB an error of the device or of
+// ctx may leave a part of it written. If ctx ends first, the copies continue, and the pool reuses
+// the buffers when they are done. Checks and errors are those of [Pool.D2H].
 //
-// Where there is no pinned memory for all of it at once, up to 32 MiB go by way of as much ordinary
-// memory, in pieces of 2 MiB like what is larger. For these there must be two buffers at least;
-// else the error is a [LimitError], or the device's.
+// If there is no pinned memory for up to 32 MiB at once, Download allocates as much ordinary memory
+// and fills that in pieces of 2 MiB, as for larger copies. Pieces need pinned memory for at least
+// two buffers; otherwise the error is a [LimitError], or the device's.
 func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, src memcache.Block, srcOffset int64) error {
 	bytes := int64(len(dst))
 	if err := p.checkStream("Download", stream); err != nil {
@@ -33,12 +33,13 @@ func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, s
 	if err := p.enter(ctx, "Download"); err != nil {
 		return err
 	}
-	defer p.gate.Leave() // until then no buffer is freed
+	defer p.gate.Leave() // keeps the buffers from being freed
 	if bytes > wholeStaged {
 		return p.downloadStaged(ctx, stream, dst, src, srcOffset)
 	}
 	b, err := p.getWhole(ctx, bytes)
-	// No pinned memory for all of it: ordinary memory holds what has come, so that an error still leaves dst alone.
+	// Without pinned memory for all of it, the data is collected in ordinary memory, so that an
+	// error still leaves dst unchanged.
 	if bytes > chunkBytes && (errors.Is(err, ErrLimit) || errors.Is(err, device.ErrOutOfMemory)) {
 		whole := make([]byte, bytes)
 		if err := p.downloadStaged(ctx, stream, whole, src, srcOffset); err != nil {
@@ -62,8 +63,8 @@ func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, s
 	return nil
 }
 
-// getWhole is Get, but gives nothing cached back for a buffer that is larger than all that the pool
-// may hold.
+// getWhole is Get, except that it fails without freeing cached memory if the buffer alone exceeds
+// the pool's limit.
 func (p *Pool) getWhole(ctx context.Context, bytes int64) (Buffer, error) {
 	if size := roundSize(bytes); p.pinned.limit > 0 && size > p.pinned.limit {
 		return Buffer{}, &LimitError{Requested: size, Limit: p.pinned.limit}
@@ -72,7 +73,7 @@ func (p *Pool) getWhole(ctx context.Context, bytes int64) (Buffer, error) {
 }
 
 // downloadStaged is a Download in chunks. Each goroutine copies a chunk out while its next one is
-// on its way.
+// in flight.
 func (p *Pool) downloadStaged(ctx context.Context, stream device.Stream, dst []byte, src memcache.Block, srcOffset int64) error {
 	err := p.staged(ctx, int64(len(dst)), func(ctx context.Context, stages [2]Buffer, chunks func() (at, n int64, ok bool)) error {
 		var queued [2]struct {
@@ -88,7 +89,7 @@ func (p *Pool) downloadStaged(ctx context.Context, stream device.Stream, dst []b
 				}
 				queued[i%2].copy, queued[i%2].at, queued[i%2].n = c, at, n
 			}
-			// The one before is on its way while this one is queued.
+			// The previous chunk was in flight while this one was queued.
 			q := &queued[(i+1)%2]
 			if q.copy != nil {
 				if err := q.copy.Wait(ctx); err != nil {

@@ -13,27 +13,30 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// pinned is the driver's pinned memory of a pool: its calls, what is counted around them, and the list of all slabs. No
-// lock is held during a call: it takes long, and may wait for the device. Before an allocation its size is admitted
-// (limit.go); afterwards what came is held, whether it is what was asked for or not, until the driver has taken it back.
+// pinned is the driver's side of a pool: the driver calls, their statistics, and the list of all
+// slabs. No lock is held during a driver call, because it is slow and may wait for the device. The
+// size of an allocation is admitted before the call (limit.go). Afterwards the memory that the
+// driver returned, even if it is not the requested size, counts as held until the driver has freed
+// it.
 type pinned struct {
 	dev      device.Device
 	limit    int64 // Config.MaxBytes; 0: none
 	observer Observer
 
-	mu                  sync.Mutex    // taken after the shards', and never held while the driver is asked
-	first               *slab         // all of the pool's slabs
+	mu                  sync.Mutex    // taken after the shards', never held during a driver call
+	first               *slab         // of the list of all slabs
 	registered          memcache.Stat // bytes
 	held                memcache.Stat // bytes that the driver has allocated and not freed
 	allocating          int64         // bytes that are being allocated
 	freeing             int64         // bytes of held that are being freed
-	freed               chan struct{} // closed when the driver has freed something; nil if nobody waits
+	freed               chan struct{} // closed after a free; nil without waiters
 	allocTime, freeTime DurationStat
-	faults              int64 // in the accounting
-	parked              error // of a free that nobody could be told about
+	faults              int64 // of the accounting
+	parked              error // of a free that no call could return
 }
 
-// start tells the observer that a driver call begins, without a lock. The function it returns ends it.
+// start notifies the observer, without a lock, that a driver call begins. The returned function
+// reports its end.
 func (p *pinned) start(ctx context.Context, op Op, bytes int64) func(error) {
 	if p.observer == nil {
 		return func(error) {}
@@ -49,8 +52,7 @@ func (p *pinned) start(ctx context.Context, op Op, bytes int64) func(error) {
 	}
 }
 
-// alloc asks the driver for memory. If MaxBytes has no room for it, it may wait for what the driver is
-// freeing.
+// alloc allocates memory from the driver. If MaxBytes forbids it, alloc may wait for pending frees.
 func (p *pinned) alloc(ctx context.Context, size int64) ([]byte, error) {
 	if err := p.admit(ctx, size); err != nil {
 		return nil, err
@@ -59,16 +61,17 @@ func (p *pinned) alloc(ctx context.Context, size int64) ([]byte, error) {
 	begin := time.Now()
 	mem, err := p.dev.AllocPinned(size)
 	took := time.Since(begin)
-	// A driver is not believed: it may give less than it says, or something beside an error.
+	// The driver's result is checked: it may be too small, or come with an error.
 	mem = mem[:min(int64(len(mem)), size)]
 	if err != nil {
 		mem = nil
 	} else if int64(len(mem)) < size {
-		err = fmt.Errorf("the driver of %s gave %d bytes of pinned memory for %d, and no error", p.dev.Name(), len(mem), size)
+		err = fmt.Errorf("the driver of %s returned %d bytes of pinned memory instead of %d, and no error", p.dev.Name(), len(mem), size)
 	}
 	end(err)
 	p.mu.Lock()
-	// From being allocated to held in one step, so that the limit holds at each moment.
+	// The bytes change from being allocated to held in one step, so that the limit holds at each
+	// moment.
 	p.allocating -= size
 	p.allocTime.add(took)
 	up(&p.held, int64(len(mem)))
@@ -79,7 +82,7 @@ func (p *pinned) alloc(ctx context.Context, size int64) ([]byte, error) {
 	switch {
 	case err == nil:
 		return mem[:size:size], nil
-	// What came is too little to use, and goes back.
+	// The memory is too small to use, so it is freed.
 	case cap(mem) > 0:
 		return nil, errors.Join(err, p.free(ctx, mem))
 	default:
@@ -87,7 +90,7 @@ func (p *pinned) alloc(ctx context.Context, size int64) ([]byte, error) {
 	}
 }
 
-// freeAll gives slabs that were evicted to the driver. The first error is parked.
+// freeAll frees evicted slabs. The first error is parked.
 func (p *pinned) freeAll(ctx context.Context, victims []*slab) {
 	for _, s := range victims {
 		if err := p.free(ctx, s.mem); err != nil {
@@ -98,8 +101,8 @@ func (p *pinned) freeAll(ctx context.Context, victims []*slab) {
 	}
 }
 
-// free frees pinned memory that counts as freeing. What the driver refuses stays counted as
-// held: nobody knows what has become of it, so it is not used again, and not freed again.
+// free frees pinned memory that counts as freeing. Memory that the driver refuses to free still
+// counts as held. Its state is unknown, so it is neither used nor freed again.
 func (p *pinned) free(ctx context.Context, mem []byte) error {
 	size := int64(len(mem))
 	end := p.start(ctx, OpPinnedFree, size)
@@ -114,7 +117,7 @@ func (p *pinned) free(ctx context.Context, mem []byte) error {
 	if err == nil {
 		p.down(&p.held, size, "held bytes")
 	}
-	// Also after an error: waiters must see that the call failed.
+	// Also after an error: waiters must notice that the call has ended.
 	if p.freed != nil {
 		close(p.freed)
 		p.freed = nil
@@ -122,14 +125,14 @@ func (p *pinned) free(ctx context.Context, mem []byte) error {
 	return err
 }
 
-// park keeps an error that nobody can be told about now, unless there is one. p.mu is held.
+// park keeps an error that no call can return now, unless one is already parked. p.mu is held.
 func (p *pinned) park(err error) {
 	if p.parked == nil {
 		p.parked = err
 	}
 }
 
-// unpark returns the parked error, once.
+// unpark returns the parked error and clears it.
 func (p *pinned) unpark() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +141,7 @@ func (p *pinned) unpark() error {
 	return err
 }
 
-// link puts the slab in the list of all.
+// link adds the slab to the list of all.
 func (p *pinned) link(s *slab) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,7 +172,7 @@ func (p *pinned) unlink(s *slab) {
 	}
 }
 
-// up raises a statistic and its peak. Whatever guards the statistic is locked.
+// up raises a statistic and its peak. The statistic's lock is held.
 func up(s *memcache.Stat, n int64) {
 	s.Current += n
 	s.Allocated += n
@@ -185,8 +188,8 @@ func (p *pinned) down(s *memcache.Stat, n int64, name string) {
 	}
 }
 
-// broken reports that the accounting is wrong, which is a mistake of this package: builds with the
-// tag invariants panic, others log it once, count it and park the error. p.mu is held.
+// broken reports wrong accounting, which is a bug of this package. Builds with the tag invariants
+// panic; others log it once, count it and park the error. p.mu is held.
 func (p *pinned) broken(count string, value int64, err error) {
 	err = fmt.Errorf("transfer: the accounting of the pool of %s is broken: %w", p.dev.Name(), err)
 	if invariants.Enabled {

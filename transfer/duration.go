@@ -2,16 +2,16 @@ package transfer
 
 import "time"
 
-// DurationStat is how long calls of one kind took.
+// DurationStat is a statistic of the durations of one kind of call.
 type DurationStat struct {
-	// Count is the number of calls, Total the sum of their times.
+	// Count is the number of calls, Total the sum of their durations.
 	Count int64
 	Total time.Duration
 	// Min and Max are 0 without calls.
 	Min, Max time.Duration
 }
 
-// Average is Total / Count, or 0 without calls.
+// Average returns Total / Count, or 0 without calls.
 func (d DurationStat) Average() time.Duration {
 	if d.Count == 0 {
 		return 0

@@ -11,41 +11,41 @@ import (
 
 // How work gets onto a stream. Every copy, fill, kernel and batch takes the same three steps:
 //
-//	Pool.enqueue   checks that the pool is open, records the blocks on the stream, and tells the observer
-//	Pool.fence     queues waits for other streams' copies of the same buffers, then the work, then an event
+//	Pool.enqueue   checks that the pool is open, records the blocks, and notifies the observer
+//	Pool.fence     queues waits for other streams' copies of the buffers, the work, and an event
 //	run            is the work itself: one call of the stream, or a batch's steps (Batch.runSteps)
 //
 // A buffer is announced before the work is queued and committed after the event is recorded.
-// Between the two no lock is held, since the stream's calls may wait for room in its queue; another
-// goroutine that wants the same buffer meanwhile gets ErrInFlight (see use.go). A completion is
-// made for each work, and not for each buffer: a batch of a thousand copies costs one event.
+// Between the two no lock is held, because the stream's calls may wait while its queue is full.
+// Another goroutine that uses the same buffer meanwhile gets ErrInFlight (see use.go). Each work
+// has one completion, not one for each buffer, so a batch of a thousand copies costs one event.
 
 // BufferUse is how queued work uses a buffer.
 type BufferUse struct {
 	Buffer Buffer
-	// Writes says that the work writes the buffer; else it only reads it.
+	// Writes is true if the work writes the buffer, false if it only reads it.
 	Writes bool
 }
 
-// work is what is queued on one stream, and what it touches. It has been checked.
+// work is checked work for one stream, with the blocks and buffers that it uses.
 type work struct {
 	op        Op
 	stream    device.Stream
 	bytes     int64
 	blocks    []memcache.Block
 	buffers   []BufferUse // each buffer once; empty ones are allowed
-	kernels   bool        // there is more to do than copies
-	counts    copyCounts  // for Stats: of a batch's copies
-	announced int         // how many of buffers are announced
+	kernels   bool        // it is not only copies
+	counts    copyCounts  // of a batch's copies, for Stats
+	announced int         // number of buffers that are announced
 	partial   bool        // something was queued before run failed
 }
 
-// copyCounts are how many copies there are of each direction, and their bytes.
+// copyCounts are the number of copies in each direction and their bytes.
 type copyCounts [copyOps]struct{ copies, bytes int64 }
 
-// enqueue queues work, between waits for what other streams do with its buffers and an event that
-// says when it is done. Its blocks are recorded on the stream. If there is nothing to do nothing
-// happens.
+// enqueue queues work after waits for other streams' copies of its buffers, and an event after it
+// that marks its end. It records the work's blocks on the stream. For work without bytes and
+// kernels it does nothing.
 func (p *Pool) enqueue(ctx context.Context, w *work, run func() error) (*Copy, error) {
 	if err := p.enter(ctx, w.op.call()); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (p *Pool) enqueue(ctx context.Context, w *work, run func() error) (*Copy, e
 	if w.bytes == 0 && !w.kernels {
 		return &Copy{}, nil
 	}
-	// Recording comes first: a block that was freed is found here, before anything is queued.
+	// Recording comes first, so that a freed block is found before anything is queued.
 	for _, b := range w.blocks {
 		if err := b.RecordStream(w.stream); err != nil {
 			return nil, fmt.Errorf("transfer: %s: %w", w.op.call(), err)
@@ -78,7 +78,7 @@ func (p *Pool) enqueue(ctx context.Context, w *work, run func() error) (*Copy, e
 	return &Copy{end, w.bytes}, nil
 }
 
-// count counts what was queued: a single copy by its own direction, a batch by those of its copies.
+// count counts queued work: a single copy by its direction, a batch by those of its copies.
 func (w *work) count(ctx context.Context, p *Pool) {
 	switch {
 	case w.op < copyOps:
@@ -96,16 +96,16 @@ func (w *work) count(ctx context.Context, p *Pool) {
 	}
 }
 
-// fence queues the work, after what other streams do with its buffers, and ev after it. If run
-// fails and has queued nothing, the buffers are as they were. If the event can't be recorded
-// nothing says when the work is done: its buffers are tainted.
+// fence queues the work after other streams' copies of its buffers, and ev after it. If run fails
+// without having queued anything, the buffers are unchanged. If the event can't be recorded, the
+// end of the work is unknown, so its buffers are tainted.
 func (p *Pool) fence(w *work, ev device.Event, o *observed, run func() error) (*completion, error) {
 	err := w.announce()
 	if err == nil {
 		o.started(w.stream)
 		err = run()
 	}
-	// Nothing was queued: the buffers are as before. Waits that were queued hurt nobody.
+	// Nothing was queued, except perhaps waits, which do no harm.
 	if err != nil && !w.partial {
 		w.abort(false)
 		ev.Close()
@@ -120,7 +120,7 @@ func (p *Pool) fence(w *work, ev device.Event, o *observed, run func() error) (*
 		}
 		return nil, err
 	}
-	// A completion that no buffer holds must be polled all the same, for its event to be closed.
+	// A completion that no buffer holds must also be polled, so that its event is closed.
 	held := false
 	for _, u := range w.buffers {
 		if u.Buffer.slab == nil {
@@ -137,8 +137,8 @@ func (p *Pool) fence(w *work, ev device.Event, o *observed, run func() error) (*
 	return end, err
 }
 
-// announce announces the work to its buffers, and lets the stream wait for what uses them on other
-// streams.
+// announce announces the work to its buffers, and makes the stream wait for the copies on other
+// streams that the work must run after.
 func (w *work) announce() error {
 	for _, u := range w.buffers {
 		if u.Buffer.slab == nil {
@@ -159,7 +159,7 @@ func (w *work) announce() error {
 	return nil
 }
 
-// abort notes that the work was not queued, or that it was and nothing says when it is done.
+// abort ends the announcements of work that was not queued, or that was queued with an unknown end.
 func (w *work) abort(queued bool) {
 	for _, u := range w.buffers[:w.announced] {
 		if u.Buffer.slab != nil {
@@ -168,8 +168,8 @@ func (w *work) abort(queued bool) {
 	}
 }
 
-// observe tells the observer that the work is about to be queued. It returns nil if nobody wants to
-// know.
+// observe notifies the observer that the work is about to be queued. It returns nil if the work is
+// not observed.
 func (w *work) observe(ctx context.Context, p *Pool) *observed {
 	if p.observer == nil {
 		return nil

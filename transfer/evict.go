@@ -8,14 +8,14 @@ import (
 	"github.com/cistern-ml/cistern/internal/peaks"
 )
 
-// What leaves the pool goes to the driver in two steps. Evicting takes a slab off the books, with
-// all shards locked, and puts it in cache.evicted. Freeing (freeAll) happens later without any lock,
-// since the driver takes its time, and may wait for its whole device. In between the bytes are no
-// longer allocated, but still held: Config.MaxBytes limits those.
+// Memory leaves the pool in two steps. Evicting removes a slab from the statistics and the pool's
+// list, with all shards locked, and puts it in cache.evicted. Freeing (freeAll) happens later
+// without a lock, because the driver call is slow and may wait for the whole device. In between the
+// bytes are no longer allocated but still held, and Config.MaxBytes limits held bytes.
 
-// flush frees what is idle, waits for what is pending, and frees that too. It waits for what was
-// released before it began, and for nothing later: else a program that goes on copying would hold
-// it up for ever. Between two waits it holds no lock.
+// flush frees idle slabs, waits for pending ones, and frees those too. It waits only for
+// completions up to seq, those recorded before it began; otherwise a program that keeps copying
+// would delay it for ever. It holds no lock while it waits.
 func (c *cache) flush(ctx context.Context, seq uint64) error {
 	for {
 		victims, wait := c.drain(seq)
@@ -23,26 +23,26 @@ func (c *cache) flush(ctx context.Context, seq uint64) error {
 		if wait == nil {
 			return nil
 		}
-		// On a device that failed nothing runs any more.
+		// A device that failed runs nothing any more, so there is nothing to wait for.
 		if err := wait.quietWait(ctx); err != nil && !errors.Is(err, device.ErrSticky) {
 			return err
 		}
 	}
 }
 
-// drain evicts all idle slabs, and returns them for the driver, and a completion that holds up
-// others and is not after seq, if there is one.
+// drain evicts all idle slabs and returns them for freeing. wait is a completion up to seq that a
+// slab waits for, or nil.
 func (c *cache) drain(seq uint64) (victims []*slab, wait *completion) {
 	c.ledger.LockAll()
 	defer c.ledger.UnlockAll()
-	wait = c.lastPending(seq) // if there is none, pollAll finds all done
+	wait = c.lastPending(seq) // if it is nil, pollAll finds all of them done
 	c.pollAll()
 	c.evictIdle()
 	return c.takeEvicted(), wait
 }
 
-// trim brings the cache back within its limits: it polls all copies, finds room for what a shard had none for, and frees
-// what has gone for it, or has none. No lock is held.
+// trim brings the cache back within its limits: it polls all copies, makes excess slabs idle where
+// the limits allow it, and frees what they displace or what does not fit. No lock is held.
 func (c *cache) trim(ctx context.Context) {
 	c.ledger.LockAll()
 	c.excessive.Store(false)
@@ -52,13 +52,13 @@ func (c *cache) trim(ctx context.Context) {
 	c.pinned.freeAll(ctx, victims)
 }
 
-// place makes s idle, which is active and in no list. What has to go for it is evicted: s itself if nothing can make room
-// for it, otherwise what was not used for longest. All shards are locked.
+// place makes s idle, an active slab in no list. To keep the limits it evicts the least recently
+// used slabs, or s itself if that would not suffice. All shards are locked.
 func (c *cache) place(sh *shard, s *slab) {
 	changes := idleChanges(s)
 	for s.tainted || !sh.AddStopped(changes[:]...) {
 		from, old := c.oldest()
-		// In a class that is full no room is made: what is over it goes at once.
+		// For a full class no other slab is evicted: s goes at once.
 		if old == nil || s.tainted || s.size() > c.budget || c.total(gaugeClass+s.class).Current >= c.perClass {
 			c.evict(sh, s, gaugeActiveBytes)
 			return
@@ -77,8 +77,8 @@ func (c *cache) evictIdle() {
 	}
 }
 
-// oldest finds the slab that was not used for longest, if one is idle. Shards count time by their own
-// ticks, which pollAll brings together, so it is about the oldest.
+// oldest returns the least recently used idle slab, if there is one, and its shard. It is
+// approximate: each shard counts its own ticks, and only pollAll synchronises them.
 func (c *cache) oldest() (from *shard, s *slab) {
 	for _, sh := range c.shards {
 		if o := sh.oldest; o != nil && (s == nil || o.since < s.since) {
@@ -88,15 +88,15 @@ func (c *cache) oldest() (from *shard, s *slab) {
 	return from, s
 }
 
-// evictFrom is evict of a slab that is idle.
+// evictFrom is evict of an idle slab.
 func (c *cache) evictFrom(sh *shard, s *slab) {
 	sh.removeIdle(s)
 	sh.countStopped(gaugeClass+s.class, -1)
 	c.evict(sh, s, gaugeCachedBytes)
 }
 
-// evict takes a slab from the pool's allocations, which counts in a gauge of bytes. They are held until the driver has
-// freed them. All shards are locked.
+// evict removes a slab from the pool's allocations, and its bytes from gauge, where they counted.
+// The bytes stay held until the driver has freed them. All shards are locked.
 func (c *cache) evict(sh *shard, s *slab, gauge int) {
 	sh.AddStopped(peaks.Change{Gauge: gauge, N: -s.size()}, peaks.Change{Gauge: gaugeAllocations, N: -1},
 		peaks.Change{Gauge: gaugeAllocatedBytes, N: -s.size()})
@@ -104,7 +104,7 @@ func (c *cache) evict(sh *shard, s *slab, gauge int) {
 	c.evicted = append(c.evicted, s)
 }
 
-// takeEvicted returns what was evicted; the caller frees it. All shards are locked.
+// takeEvicted returns the evicted slabs; the caller frees them. All shards are locked.
 func (c *cache) takeEvicted() []*slab {
 	victims := c.evicted
 	c.evicted = nil

@@ -5,8 +5,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// The gauges of a pool's ledger (package peaks), which has the peaks and the limits: of cached bytes (Config.MaxCachedBytes)
-// and, by class, of cached buffers (Config.MaxCachedBuffers).
+// The gauges of a pool's ledger (package peaks). The ledger tracks their peaks and enforces the
+// limits of cached bytes (Config.MaxCachedBytes) and of cached buffers of each class
+// (Config.MaxCachedBuffers).
 const (
 	gaugeRequests       = iota // buffers that are out
 	gaugeRequestedBytes        // bytes that were asked for
@@ -17,7 +18,8 @@ const (
 	gaugeClass                 // the first of classes: idle allocations of a class
 )
 
-// newLedger makes the ledger of a pool that may cache so many bytes, and so many buffers of each class.
+// newLedger makes the ledger of a pool that may cache budget bytes, and perClass buffers of each
+// class.
 func newLedger(budget, perClass int64) *peaks.Ledger {
 	limits := make([]int64, gaugeClass+classes)
 	for g := range limits {
@@ -30,19 +32,20 @@ func newLedger(budget, perClass int64) *peaks.Ledger {
 	return peaks.New(limits...)
 }
 
-// total is a gauge's statistic. All shards are locked.
+// total returns a gauge's statistic. All shards are locked.
 func (c *cache) total(gauge int) memcache.Stat {
 	t := c.ledger.Total(gauge)
 	return memcache.Stat{Current: t.Current, Peak: t.Peak, Allocated: t.Added, Freed: t.Added - t.Current}
 }
 
-// countOut counts a slab as out that was idle.
+// countOut counts an idle slab as out.
 func (sh *shard) countOut(s *slab, requested int64) { sh.move(s, 1, requested) }
 
-// countReturned counts a slab as idle that was out, if the limits allow it: it undoes countOut.
+// countReturned undoes countOut, if the limits allow one more idle slab.
 func (sh *shard) countReturned(s *slab, requested int64) bool { return sh.move(s, -1, -requested) }
 
-// move counts one buffer more, or less, as out, and its slab as not idle, or idle.
+// move counts a slab's change between idle and out: buffers is 1 if it goes out, and -1 if it
+// becomes idle.
 func (sh *shard) move(s *slab, buffers, requested int64) bool {
 	bytes := buffers * s.size()
 	return sh.Add(peaks.Change{Gauge: gaugeRequests, N: buffers}, peaks.Change{Gauge: gaugeRequestedBytes, N: requested},
@@ -50,14 +53,14 @@ func (sh *shard) move(s *slab, buffers, requested int64) bool {
 		peaks.Change{Gauge: gaugeClass + s.class, N: -buffers})
 }
 
-// countNew counts a slab that is new, and out.
+// countNew counts a new slab that is out.
 func (sh *shard) countNew(s *slab, requested int64) {
 	sh.Add(peaks.Change{Gauge: gaugeRequests, N: 1}, peaks.Change{Gauge: gaugeRequestedBytes, N: requested},
 		peaks.Change{Gauge: gaugeActiveBytes, N: s.size()}, peaks.Change{Gauge: gaugeAllocations, N: 1},
 		peaks.Change{Gauge: gaugeAllocatedBytes, N: s.size()})
 }
 
-// countReleased counts a buffer as no longer out whose slab is active still.
+// countReleased counts a buffer as released while its slab is still active.
 func (sh *shard) countReleased(requested int64) {
 	sh.Add(peaks.Change{Gauge: gaugeRequests, N: -1}, peaks.Change{Gauge: gaugeRequestedBytes, N: -requested})
 }
@@ -65,7 +68,7 @@ func (sh *shard) countReleased(requested int64) {
 // countStopped changes one gauge. All shards are locked.
 func (sh *shard) countStopped(gauge int, n int64) { sh.AddStopped(peaks.Change{Gauge: gauge, N: n}) }
 
-// idleChanges is what making an active slab idle changes.
+// idleChanges returns the changes of the gauges when an active slab becomes idle.
 func idleChanges(s *slab) [3]peaks.Change {
 	return [...]peaks.Change{{Gauge: gaugeActiveBytes, N: -s.size()}, {Gauge: gaugeCachedBytes, N: s.size()}, {Gauge: gaugeClass + s.class, N: 1}}
 }

@@ -10,23 +10,24 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// A Get tries, in this order, what costs more each time:
+// A Get tries these sources in the order of their cost:
 //
-//	shard.takeAndUnlock   its own shard's idle slabs, then those whose copies are found done: one lock
-//	cache.search          the other shards, one after the other, first those that nobody has locked
-//	pinned.alloc          the driver, which takes longer than all of it; if it has no memory, everything cached goes back first
+//	shard.takeAndUnlock   its own shard: idle slabs, then slabs found done by polling; one lock
+//	cache.search          the other shards one after another, unlocked ones first
+//	pinned.alloc          the driver, the slowest; if it has no memory, after freeing the cache
 //
 // The first serves nearly every Get of a program that has run for a while.
 
-// Get returns a buffer of bytes bytes of pinned memory, and keeps it out until [Buffer.Release].
-// Its contents are undefined. Cached memory is used if all copies that used it are done, otherwise
-// the driver allocates (at most 12.5 % more than was asked for above 512 bytes, at most 63 bytes
-// more below); if it can't, or Config.MaxBytes forbids it, the pool gives back what it has cached,
-// after the copies that still use that, and tries once more. A Get beside Releases and other Gets may ask the
-// driver though there would have been enough for all of them in another order.
+// Get returns a buffer of bytes bytes of pinned memory, which the caller owns until
+// [Buffer.Release]. Its contents are undefined. Get uses cached memory if all copies that used it
+// are done. Otherwise the driver allocates, at most 12.5 % more than was asked for above 512 bytes
+// and at most 63 bytes more below. If the driver has no memory, or Config.MaxBytes forbids it, the
+// pool frees what it has cached, after the copies that still use it, and tries again. A Get that
+// runs concurrently with Releases and other Gets may ask the driver even if another order would
+// have served all of them from the cache.
 //
-// 0 bytes give the empty [Buffer], which touches nothing and counts nowhere. Sizes that are
-// negative or over 64 TiB wrap [ErrRange].
+// For 0 bytes it returns the empty [Buffer], which uses no memory and counts in no statistic. Sizes
+// that are negative or over 64 TiB wrap [ErrRange].
 func (p *Pool) Get(ctx context.Context, bytes int64) (Buffer, error) {
 	if invariants.Enabled {
 		defer p.verify()
@@ -55,20 +56,21 @@ func (p *Pool) Get(ctx context.Context, bytes int64) (Buffer, error) {
 	return s.handOut(bytes), nil
 }
 
-// getSlow finds memory in other shards, or asks the driver, unless s has been found. It holds the
-// pool's gate, so that Close waits for it, and no lock.
+// getSlow finds memory in other shards or asks the driver, unless s is not nil. It holds the pool's
+// gate, so that Close waits for it, but no lock.
 func (p *Pool) getSlow(ctx context.Context, own *shard, s *slab, class int, size, bytes int64) (*slab, error) {
 	if !p.gate.Enter() {
 		if s == nil {
 			return nil, p.closedError("Get")
 		}
-		return s, nil // the pool closes, and counts it as out
+		return s, nil // Close counts it as out
 	}
 	defer p.gate.Leave()
 	if s == nil {
 		s = p.cache.search(own, class, bytes)
 	}
-	// What is over the limits is this Get's to free, even if it has a slab; what finds a place for it may serve this Get.
+	// This Get frees what exceeds the limits, even if it has a slab. Slabs that trim makes idle may
+	// serve this Get.
 	if p.cache.excessive.Load() {
 		if p.cache.trim(ctx); s == nil {
 			s = p.cache.search(own, class, bytes)
@@ -92,12 +94,13 @@ func (p *Pool) getSlow(ctx context.Context, own *shard, s *slab, class int, size
 	return s, nil
 }
 
-// handOut begins a buffer. Nobody else has the slab: it was taken from a shard, or is new.
+// handOut begins a buffer. The caller is the only owner of the slab, which is new or was taken from
+// a shard.
 func (s *slab) handOut(bytes int64) Buffer {
 	if race.Enabled {
-		for _, end := range s.completions { // the copies of the last owner, which are done
+		for _, end := range s.completions { // of the last owner's copies, which are done
 			if _, err := end.done(); err != nil {
-				end.done() // a query that failed orders nothing
+				end.done() // retry: a failed query orders nothing
 			}
 		}
 	}

@@ -344,7 +344,7 @@ func TestDriverGivesTooLittle(t *testing.T) {
 			r.on(t, dev, transfer.Config{MaxBytes: 4 << 10})
 			for i := range 2 {
 				b, err := r.pool.Get(t.Context(), 4<<10)
-				require.ErrorContains(t, err, "transfer: Get of 4096 bytes: the driver of "+r.dev.Name()+" gave "+c.bytes+" of pinned memory for 4096")
+				require.ErrorContains(t, err, "transfer: Get of 4096 bytes: the driver of "+r.dev.Name()+" returned "+c.bytes+" of pinned memory instead of 4096")
 				require.True(t, b.IsZero())
 				require.Len(t, dev.free, (i+1)*c.freed)
 			}

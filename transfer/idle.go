@@ -1,11 +1,11 @@
 package transfer
 
-// Idle slabs are in two lists of their shard: a stack for each class, of which the last released is
-// handed out first, and one list of all by age, of which the oldest is evicted first. Both are
-// linked through the slabs, so that putting one in and taking one out from anywhere, each a few
-// writes under the shard's lock, need no Go memory and no search.
+// Idle slabs are in two lists of their shard: a stack for each class, from which Get takes the last
+// released slab, and one list of all by age, from which the oldest is evicted first. Both are
+// linked through the slabs, so that insertion and removal anywhere are a few writes under the
+// shard's lock, without Go memory and without a search.
 
-// pushIdle makes a slab idle that nothing uses, and that is counted so.
+// pushIdle adds an unused slab, which is already counted as idle, to the idle lists.
 func (sh *shard) pushIdle(s *slab) {
 	sh.tick++
 	s.since = sh.tick
@@ -22,7 +22,7 @@ func (sh *shard) pushIdle(s *slab) {
 	sh.newest = s
 }
 
-// removeIdle takes a slab from the idle ones. The caller counts it as what it becomes.
+// removeIdle removes a slab from the idle lists. The caller updates the gauges.
 func (sh *shard) removeIdle(s *slab) {
 	if s.above != nil {
 		s.above.below = s.below

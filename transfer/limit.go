@@ -7,22 +7,22 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Config.MaxBytes is a limit of what the driver holds, not of what the pool has: memory that is
-// being freed, that the driver refused to free, or that it is about to allocate counts. So the sum
-// is changed under one lock, pinned.mu, before an allocation and after a free, around driver calls
-// that take longer than any lock. A Get that finds no room waits, without that lock, while memory
-// on its way back would make room.
+// Config.MaxBytes limits what the driver holds, not what the pool owns: memory counts while it is
+// being allocated or freed, and after the driver refused to free it. So the sum changes under one
+// lock, pinned.mu, before an allocation and after a free; the driver calls themselves are too slow
+// to be made under it. If pending frees would bring a Get below the limit, it waits for them
+// without the lock.
 
-// LimitError is what Get returns when it needs more than Config.MaxBytes allows, after the cache
-// was given back. It wraps [ErrLimit].
+// LimitError is the error of a Get that needs more than Config.MaxBytes allows even after the
+// cached memory was freed. It wraps [ErrLimit].
 type LimitError struct {
 	// Requested is the size in bytes of the pinned allocation that was not made.
 	Requested int64
-	// Allocated is what the pool held, in bytes, and Limit what it may hold.
+	// Allocated is the bytes that were held or being allocated for the pool, Limit its MaxBytes.
 	Allocated, Limit int64
 }
 
-// Error gives the numbers.
+// Error returns a text with these sizes.
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("%v of the pool's pinned memory: %s more than the %s held would be over %s; Release buffers, or raise MaxBytes",
 		ErrLimit, humanize.IBytes(uint64(e.Requested)), humanize.IBytes(uint64(e.Allocated)), humanize.IBytes(uint64(e.Limit)))
@@ -31,8 +31,8 @@ func (e *LimitError) Error() string {
 // Unwrap returns [ErrLimit].
 func (e *LimitError) Unwrap() error { return ErrLimit }
 
-// admit takes size bytes off the limit, before the driver is asked for them. It waits where
-// memory that the driver is freeing would make room.
+// admit reserves size bytes below the limit before the driver allocates them. If pending frees
+// would make them fit, it waits for those.
 func (p *pinned) admit(ctx context.Context, size int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,7 +42,7 @@ func (p *pinned) admit(ctx context.Context, size int64) error {
 			p.allocating += size
 			return nil
 		}
-		// Waiting helps only if what is on its way to the driver makes enough room.
+		// Waiting helps only if the pending frees are large enough.
 		if size > p.limit-held+p.freeing {
 			return &LimitError{Requested: size, Allocated: held, Limit: p.limit}
 		}
@@ -52,7 +52,7 @@ func (p *pinned) admit(ctx context.Context, size int64) error {
 	}
 }
 
-// awaitFree waits until the driver has freed something. The pool is locked, but not meanwhile.
+// awaitFree waits until the driver has freed something. p.mu is held, except during the wait.
 func (p *pinned) awaitFree(ctx context.Context) error {
 	if p.freed == nil {
 		p.freed = make(chan struct{})

@@ -6,12 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// Statistics say what a pool copied, and when. Whom a copy was for is another question where copies are queued ahead: a
-// batch that a loader uploads during one step is the next one's. So who wants to know puts a meter into the context; a
-// copy counts in those of its own context, and who queued it ahead charges it to whoever takes what was copied.
+// Stats count a pool's copies when they are queued, but not for which part of the program: a loader
+// uploads a batch during one step for the next one. So a caller puts a meter into the context, and
+// a copy counts in the meters of its context. Code that queues copies ahead does so without a meter
+// and later charges them to the context of the code that uses them.
 
-// Meter counts the copies of one pool for a part of a program: those with a context of [Pool.Meter]. Its methods may be
-// called from any goroutine.
+// Meter counts the copies of one pool that are queued with a context of [Pool.Meter]. Its methods
+// may be called from any goroutine.
 type Meter struct {
 	pool   *Pool
 	outer  *Meter
@@ -26,7 +27,7 @@ type metered struct {
 	meter Meter
 }
 
-// Value is context.Context's.
+// Value implements context.Context.
 func (c *metered) Value(key any) any {
 	if key == (meterKey{}) {
 		return &c.meter
@@ -34,8 +35,8 @@ func (c *metered) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Meter returns a context whose copies by this pool count in the meter, when they are queued, and in those around it. A nil
-// context is context.Background().
+// Meter returns a context and its meter. This pool's copies with that context count in the meter,
+// and in the meters of ctx, when they are queued. A nil ctx is context.Background().
 func (p *Pool) Meter(ctx context.Context) (context.Context, *Meter) {
 	if ctx == nil {
 		ctx = context.Background()
@@ -45,7 +46,8 @@ func (p *Pool) Meter(ctx context.Context) (context.Context, *Meter) {
 	return c, &c.meter
 }
 
-// WithoutMeter returns a context whose copies count in no meter, for what is queued ahead of its use: see [Pool.Charge].
+// WithoutMeter returns a context whose copies count in no meter, for copies that are queued ahead
+// of their use (see [Pool.Charge]).
 func WithoutMeter(ctx context.Context) context.Context {
 	if meterOf(ctx) == nil {
 		return ctx
@@ -53,7 +55,7 @@ func WithoutMeter(ctx context.Context) context.Context {
 	return context.WithValue(ctx, meterKey{}, (*Meter)(nil))
 }
 
-// meterOf is the innermost meter of ctx, or nil.
+// meterOf returns the innermost meter of ctx, or nil.
 func meterOf(ctx context.Context) *Meter {
 	if ctx == nil {
 		return nil
@@ -62,10 +64,12 @@ func meterOf(ctx context.Context) *Meter {
 	return m
 }
 
-// Charge counts copies of a direction, OpH2D, OpD2H or OpD2D, with their bytes, in the meters of ctx for this pool. Copies
-// count by themselves; Charge is for those that were queued without a meter. The statistics don't change.
+// Charge counts copies in one direction (OpH2D, OpD2H or OpD2D) and their bytes in the meters of
+// ctx for this pool. It is for copies that were queued without a meter; others count automatically.
+// It does not change Stats.
 func (p *Pool) Charge(ctx context.Context, op Op, copies, bytes int64) {
-	// A look-up takes some nanoseconds for each value in the context: most programs have no meter.
+	// The look-up takes some nanoseconds for each value in the context, and most programs have no
+	// meter.
 	if !p.metered.Load() || ctx == nil || op >= copyOps {
 		return
 	}
@@ -77,7 +81,8 @@ func (p *Pool) Charge(ctx context.Context, op Op, copies, bytes int64) {
 	}
 }
 
-// Count is how many copies of a direction there were, and their bytes; 0 for what is no copy, and for a nil Meter.
+// Count returns the number of copies in one direction and their bytes. It is 0 for other operations
+// and for a nil Meter.
 func (m *Meter) Count(op Op) (copies, bytes int64) {
 	if m == nil || op >= copyOps {
 		return 0, 0
@@ -85,7 +90,7 @@ func (m *Meter) Count(op Op) (copies, bytes int64) {
 	return m.copied[op].copies.Load(), m.copied[op].bytes.Load()
 }
 
-// String has the copies of each direction.
+// String returns the counts of each direction.
 func (m *Meter) String() string {
 	s := "meter:"
 	for op := range copyOps {

@@ -9,26 +9,25 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// notifier ends the operations of an observer when their copies are done, on a goroutine of its
-// own. There is one for a pool with an observer and none for others, so that whoever observes
-// nothing pays nothing. It costs two more events and a callback of the driver for each copy that
-// the observer wants to know about.
+// notifier ends an observer's operations when their copies are done, on a goroutine of its own.
+// Only a pool with an observer has one, so that other pools pay nothing. It costs two more events
+// and a driver callback for each observed copy.
 //
-// The device's completion goroutine knows, to the race detector, everything that its streams did.
-// If it called the observer, the observer's locks would pass that knowledge on to whoever takes
-// them next, and an event that the program lacks would never be reported. So the completion
-// goroutine only hands over a record, in a region that the detector does not see; the goroutine
-// here has edges from those that queued the copies, and from no device.
+// To the race detector, the device's completion goroutine is ordered after everything that its
+// streams did. If it called the observer, the observer's locks would order their next holders after
+// that too, and an event that the program lacks would never be reported. So the completion
+// goroutine only queues a record, in a region that the detector does not see. The notifier's
+// goroutine has edges from the goroutines that queued the copies, but none from a device.
 type notifier struct {
 	mu    sync.Mutex
 	wake  sync.Cond
-	head  *observed // done, the last one first
+	head  *observed // done operations, the last one first
 	ended bool
-	open  sync.WaitGroup // operations that are followed
+	open  sync.WaitGroup // pending operations
 	exit  chan struct{}
 }
 
-// observed is one operation that an observer wants to know about. A nil one does nothing.
+// observed is one operation that an observer follows. The methods of a nil observed do nothing.
 type observed struct {
 	pool     *Pool
 	op       Operation
@@ -46,8 +45,8 @@ func (o *observed) fail(err error) {
 	}
 }
 
-// started records the device's time before the work on s. Without it the work is done all the same,
-// and not measured.
+// started records the device's time before the work on s. If that fails the work still runs, but it
+// is not measured.
 func (o *observed) started(s device.Stream) {
 	if o == nil {
 		return
@@ -71,7 +70,7 @@ func (o *observed) ended(s device.Stream) {
 	}
 }
 
-// measure fills in what the work took. It orders nothing.
+// measure fills in the work's time on the device. It orders nothing.
 func (o *observed) measure() {
 	if dev, from, to := o.pool.dev, o.from, o.to; o.info.Err == nil && to != nil {
 		o.info.Busy, _ = race.Quietly(func() (time.Duration, error) { return dev.Elapsed(from, to) })
@@ -110,7 +109,7 @@ func (n *notifier) follow(s device.Stream, o *observed) {
 //go:norace
 func (o *observed) done(err error) {
 	if err != nil {
-		race.ReleaseMerge(unsafe.Pointer(&o.info)) // the device is dead, and err is its
+		race.ReleaseMerge(unsafe.Pointer(&o.info)) // err is the failed device's
 	}
 	race.Disable()
 	o.info.Done, o.info.Err = time.Now(), err
@@ -136,7 +135,7 @@ func (n *notifier) run() {
 	}
 }
 
-// next waits for records, and returns them in the order in which they were done.
+// next waits for records and returns them in the order of their completion.
 //
 //go:norace
 func (n *notifier) next() (list *observed, ended bool) {
@@ -156,7 +155,7 @@ func (n *notifier) next() (list *observed, ended bool) {
 	return list, ended
 }
 
-// end tells the observer, and returns the next record.
+// end reports the operation to the observer and returns the next record.
 //
 //go:norace
 func (o *observed) end() *observed {
@@ -171,7 +170,7 @@ func (o *observed) end() *observed {
 	return next
 }
 
-// close waits until every operation was ended, and ends the goroutine.
+// close waits until every operation has ended, then stops the goroutine.
 //
 //go:norace
 func (n *notifier) close() {

@@ -2,22 +2,25 @@ package transfer
 
 import "github.com/cistern-ml/cistern/memcache"
 
-// OffloadStats is what an offloader, package tensor's, has done with the pinned memory of a pool and
-// holds of it. It is here for packages that report figures and import no tensors.
+// OffloadStats are the statistics of an offloader of package tensor, which moves tensors to pinned
+// memory of a pool. The type is declared here for packages that report statistics without importing
+// package tensor.
 type OffloadStats struct {
-	// Offloaded and OffloadedBytes are the memory that is on the host and not on the device now,
-	// with its peak and the sums of what went and came; what tensors share counts once.
+	// Offloaded and OffloadedBytes count the memory that is now on the host and not on the device,
+	// its peak, and the sums of what was offloaded and brought back. Memory that tensors share
+	// counts once.
 	Offloaded, OffloadedBytes memcache.Stat
-	// PinnedBytes is the pinned memory that the offloader holds: what has offloaded bytes in it,
-	// what FetchKeep has left to tensors, and what it keeps for reuse. It is never over
+	// PinnedBytes is the pinned memory that the offloader holds: buffers with offloaded bytes,
+	// buffers that FetchKeep has left to tensors, and buffers kept for reuse. It never exceeds
 	// OffloadConfig.MaxBytes.
 	PinnedBytes memcache.Stat
-	// Stayed counts what was to be offloaded and found no pinned memory, StayedBytes its bytes.
+	// Stayed counts the memory that was not offloaded because there was no pinned memory for it,
+	// StayedBytes its bytes.
 	Stayed, StayedBytes int64
-	// Unchanged counts what was offloaded without a copy, since it had not been written after
-	// FetchKeep.
+	// Unchanged counts the memory that was offloaded without a copy, because it had not been
+	// written since FetchKeep.
 	Unchanged int64
-	// Prefetched counts what was brought back ahead of its use, of all that Fetch and FetchKeep
-	// have brought back, which Fetched counts.
+	// Fetched counts the memory that Fetch and FetchKeep have brought back, Prefetched the part of
+	// it that was brought back ahead of its use.
 	Prefetched, Fetched int64
 }

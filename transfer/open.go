@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer/internal/processor"
 )
 
-// New makes a pool of dev's pinned memory. It allocates nothing yet. It must be closed before the
-// device.
+// New returns a pool of dev's pinned memory. It allocates no pinned memory yet. The caller must
+// close the pool before the device.
 func New(dev device.Device, cfg Config) (*Pool, error) {
 	if dev == nil {
 		return nil, fmt.Errorf("transfer: New without a device: %w", ErrInvalid)
@@ -23,7 +23,7 @@ func New(dev device.Device, cfg Config) (*Pool, error) {
 	return newPool(dev, cfg, min(runtime.GOMAXPROCS(0), maxShards)), nil
 }
 
-// newPool is New with checked options.
+// newPool is New with a checked Config.
 func newPool(dev device.Device, cfg Config, shards int) *Pool {
 	p := &Pool{dev: dev, observer: cfg.Observer}
 	p.pinned = pinned{dev: dev, observer: cfg.Observer, limit: cfg.MaxBytes}
@@ -37,9 +37,9 @@ func newPool(dev device.Device, cfg Config, shards int) *Pool {
 	return p
 }
 
-// EmptyCache gives all cached memory back to the driver. It waits for the copies that released
-// buffers wait for; when ctx ends first, what those use stays. It returns also the error of an
-// earlier free that nobody could be told about.
+// EmptyCache frees all cached memory. It waits for the copies of released buffers; if ctx ends
+// first, the memory of the pending ones stays. It also returns the error of an earlier free that no
+// call could return.
 func (p *Pool) EmptyCache(ctx context.Context) error {
 	if invariants.Enabled {
 		defer p.verify()
@@ -54,9 +54,10 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 	return nil
 }
 
-// flush gives the driver all that was cached or pending when it began.
+// flush frees the memory that was cached or pending when it began.
 func (p *Pool) flush(ctx context.Context) error {
-	// Completions are numbered as they are recorded: what has a higher number was queued after this call began.
+	// Completions are numbered when they are recorded, so higher numbers belong to work queued
+	// after this call began.
 	return p.cache.flush(ctx, p.recorded.Load())
 }
 

@@ -11,20 +11,19 @@ import (
 	"unsafe"
 )
 
-// Outputs are copied from the batch's pinned memory to the caller's, which may be whatever it likes
-// afterwards. The caller's slices are written when everything is there, and not before: after an
-// error they have what they had.
+// Outputs are copied from the batch's pinned memory to the caller's slices. These are written only
+// after the whole batch is done, so that an error leaves them unchanged.
 
-// Outputs is the number of outputs.
+// Outputs returns the number of outputs.
 func (b *Batch) Outputs() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.outputs)
 }
 
-// Collect waits until the batch is done, and copies its outputs to *dst, one slice an output. *dst,
-// and each slice in it, keep their memory where its capacity is enough, as with append. On an
-// error, ctx's included, *dst and what it holds are as they were.
+// Collect waits until the batch is done and copies its outputs to *dst, one slice for each. *dst
+// and each slice in it keep their memory if its capacity suffices, as with append. On an error,
+// including ctx's, *dst and its slices are unchanged.
 func (b *Batch) Collect(ctx context.Context, dst *[][]byte) error {
 	if dst == nil {
 		return noDestination("Collect")
@@ -34,7 +33,7 @@ func (b *Batch) Collect(ctx context.Context, dst *[][]byte) error {
 		return err
 	}
 	defer unlock()
-	if have := len(*dst); have < len(outputs) { // what lies beyond is not *dst's to reuse
+	if have := len(*dst); have < len(outputs) { // elements beyond the length are not reused
 		*dst = append(*dst, make([][]byte, len(outputs)-have)...)
 	}
 	*dst = (*dst)[:len(outputs)]
@@ -42,10 +41,10 @@ func (b *Batch) Collect(ctx context.Context, dst *[][]byte) error {
 	return nil
 }
 
-// CollectInto is Collect for slices that the caller holds: dst must have one for each output, else
-// the error wraps [ErrRange]. dst[i] keeps its memory where its capacity is enough, as with append,
-// and gets new memory where another slice of dst lies in that capacity. A slice s[:n:n] protects
-// what lies behind its length.
+// CollectInto is Collect into a slice of fixed length: dst must have one element for each output,
+// otherwise the error wraps [ErrRange]. dst[i] keeps its memory if its capacity suffices, as with
+// append, unless another slice of dst lies in that capacity; then it gets new memory. Pass s[:n:n]
+// to protect the bytes after a slice's length.
 func (b *Batch) CollectInto(ctx context.Context, dst [][]byte) error {
 	outputs, unlock, err := b.results(ctx, "CollectInto")
 	if err != nil {
@@ -70,9 +69,10 @@ func copyOut(dst [][]byte, outputs []output) {
 	if grows {
 		separate(dst, outputs)
 	}
-	// One processor copies memory more slowly than the bus brings it. A caller with little to copy starts nobody.
+	// One processor copies memory more slowly than the bus delivers it. Small copies start no
+	// goroutine.
 	workers := max(1, min(bytes/collectBytes, int64(runtime.GOMAXPROCS(0)), maxStagers))
-	share := int64(len(outputs))/(4*workers) + 1 // so that two don't write the same cache line of dst
+	share := int64(len(outputs))/(4*workers) + 1 // no two write one cache line of dst
 	var next atomic.Int64
 	work := func() {
 		for i := next.Add(share) - share; i < int64(len(outputs)); i = next.Add(share) - share {
@@ -89,7 +89,7 @@ func copyOut(dst [][]byte, outputs []output) {
 	others.Wait()
 }
 
-// separate takes the slices out of dst that would grow into another slice of dst.
+// separate sets the slices of dst to nil that would grow into another slice of dst.
 func separate(dst [][]byte, outputs []output) {
 	start := func(i int) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(dst[i]))) }
 	order := make([]int, 0, len(dst))
@@ -107,17 +107,17 @@ func separate(dst [][]byte, outputs []output) {
 	}
 }
 
-// collectBytes is how much one goroutine copies before another helps: less takes no longer than
-// starting it.
+// collectBytes is the amount of data for each goroutine: copying less takes no longer than starting
+// one.
 const collectBytes = 512 << 10
 
-// CollectOne is Collect for one output, that Output returned index for. *dst keeps its memory where
-// it is large enough; an index that there is not wraps [ErrRange].
+// CollectOne is Collect for the output at index, which Output returned. *dst keeps its memory if
+// that is large enough. An index without an output wraps [ErrRange].
 func (b *Batch) CollectOne(ctx context.Context, index int, dst *[]byte) error {
 	return b.collect(ctx, "CollectOne", index, 0, -1, dst)
 }
 
-// CollectRange is CollectOne of the output's bytes bytes at offset. A range outside of the output
+// CollectRange is CollectOne for bytes bytes of the output at offset. A range outside of the output
 // wraps [ErrRange].
 func (b *Batch) CollectRange(ctx context.Context, index int, offset, bytes int64, dst *[]byte) error {
 	if bytes < 0 {
@@ -126,7 +126,7 @@ func (b *Batch) CollectRange(ctx context.Context, index int, offset, bytes int64
 	return b.collect(ctx, "CollectRange", index, offset, bytes, dst)
 }
 
-// collect takes what lies behind offset if bytes is negative.
+// collect copies everything from offset on if bytes is negative.
 func (b *Batch) collect(ctx context.Context, call string, index int, offset, bytes int64, dst *[]byte) error {
 	if dst == nil {
 		return noDestination(call)
@@ -150,19 +150,17 @@ func (b *Batch) collect(ctx context.Context, call string, index int, offset, byt
 	return nil
 }
 
-// noDestination is the error of a nil pointer.
 func noDestination(call string) error {
-	return fmt.Errorf("transfer: %s to a nil pointer: %w: want where the output goes", call, ErrInvalid)
+	return fmt.Errorf("transfer: %s to a nil pointer: %w: want a pointer to a slice", call, ErrInvalid)
 }
 
-// String is "an output of N bytes".
 func (o output) String() string { return fmt.Sprintf("an output of %d bytes", len(o.memory)) }
 
-// results waits for the outputs, and keeps them until unlock: it holds the batch's lock, so that no
-// Close takes their memory, and the pool's gate, so that no Close of the pool frees it. It waits
-// with neither.
+// results waits for the outputs and keeps them valid until unlock. Until then it holds the batch's
+// lock, so that Batch.Close does not release their memory, and the pool's gate, so that Pool.Close
+// does not free it. It holds neither while it waits.
 func (b *Batch) results(ctx context.Context, call string) (outputs []output, unlock func(), err error) {
-	// A batch is collected from as often as one likes, by anyone, until it is closed.
+	// A batch may be collected any number of times, by any goroutine, until it is closed.
 	b.mu.Lock()
 	done, err := b.done, b.collectable(call)
 	b.mu.Unlock()
@@ -187,7 +185,7 @@ func (b *Batch) results(ctx context.Context, call string) (outputs []output, unl
 	return b.outputs, unlock, nil
 }
 
-// collectable says why there is nothing to collect. The batch is locked.
+// collectable returns an error if the outputs can't be collected. The batch is locked.
 func (b *Batch) collectable(call string) error {
 	switch b.state {
 	case submitted:

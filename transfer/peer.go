@@ -9,13 +9,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// A copy across devices is queued on the destination's stream, between two events: it waits for
-// what the source's stream has queued, and the source's stream waits for it, so that either block
-// may be freed at once. Where the devices can't reach each other it goes through ordinary memory in
-// pieces of 32 MiB, and the caller waits: nothing but the host could order it.
+// A copy across devices is queued on the destination's stream, between two events: it waits for the
+// work queued on the source's stream, and the source's stream waits for it. So either block may be
+// freed at once. If the devices can't reach each other's memory, the copy goes through ordinary
+// memory in pieces of 32 MiB, and the caller waits because only the host can order it.
 
-// Side is one side of a copy across devices: a block, and a stream of its device that the copy
-// takes its place on.
+// Side is one side of a copy across devices: a block, and a stream of its device that orders the
+// copy.
 type Side struct {
 	// Pool is a pool of the block's device.
 	Pool   *Pool
@@ -25,11 +25,12 @@ type Side struct {
 }
 
 // CopyPeer copies bytes bytes from a block of one device to a block of another (cuMemcpyAsync). It
-// runs after what both streams have queued, and what either queues later runs after it; so both
-// blocks may be freed at once. Where one device can't reach the other's memory, and between
-// backends, the copy is staged through the host, and CopyPeer waits for it; an error on the way
-// leaves a part of dst written. A copy that was queued before something else failed is done when
-// CopyPeer returns. Checks are those of [Pool.D2D]; sides of one device are that.
+// runs after the work that both streams have queued, and later work of either stream runs after it,
+// so both blocks may be freed at once. If one device can't reach the other's memory, and between
+// backends, the copy is staged through the host, and CopyPeer waits for it; an error after it began
+// leaves a part of dst written. If the copy was queued and a later step fails, CopyPeer waits for
+// the copy before it returns. Checks are those of [Pool.D2D]. Both sides may be on one device: the
+// copy is then like D2D.
 func CopyPeer(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) {
 	if ctx == nil {
 		return nil, checkContext("CopyPeer", ctx)
@@ -65,7 +66,7 @@ func copyDirect(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) 
 	if err := src.Block.RecordStream(src.Stream); err != nil {
 		return nil, fmt.Errorf("transfer: CopyPeer: %w", err)
 	}
-	// dst's stream waits for what made the source's data …
+	// dst's stream waits for the work that writes the source … …
 	reached, err := src.Pool.recordEnd(src.Stream)
 	if err == nil {
 		err = reached.orderBefore(dst.Stream)
@@ -81,14 +82,14 @@ func copyDirect(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) 
 		return err
 	})
 	if err == nil {
-		// … and what the source's stream does next waits for the copy.
+		// … and the source's stream waits for the copy.
 		if err = c.end.orderBefore(src.Stream); err == nil {
 			return c, nil
 		}
 		err = fmt.Errorf("transfer: CopyPeer: %w", err)
 	}
 	if queued {
-		// What src's stream does next would not wait: the host does, so that src may be freed all the same.
+		// src's stream does not wait for the copy, so the host does: src may still be freed.
 		err = errors.Join(err, dst.Stream.Synchronize(context.WithoutCancel(ctx)))
 	}
 	return nil, err

@@ -7,21 +7,20 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// A released buffer whose copies are not done waits in the queues of the shard that it was released
-// in: one for each stream, in the stream's order, so that polling looks at the first of each queue
-// until one is not done, and at no later one. A slow copy holds up its own stream's queue and no
-// other. A buffer with copies on several streams is in several queues, and is reclaimed by the
-// last.
+// A released buffer with pending copies waits in the queues of the shard in which it was released.
+// There is one queue for each stream, in the stream's order, so that polling a queue stops at the
+// first copy that is not done. A slow copy delays only its own stream's queue. A buffer with copies
+// on several streams is in several queues and is reclaimed with the last of them.
 //
-// Nothing waits here and no callback is registered: who looks for memory or asks for statistics
-// polls. A callback of the driver for each copy would cost a driver call for each, and a
-// goroutine that takes the shard's lock.
+// Calls that look for memory or return statistics poll the queues. There is no callback and no
+// waiting goroutine: a callback would cost a driver call for each copy, and a goroutine that takes
+// the shard's lock.
 
-// addOrphan queues a completion that no buffer needs any more, because another took its place or
-// the work uses none, so that its event is closed when it is complete.
+// addOrphan queues a completion that no buffer holds, because a later one replaced it or the work
+// uses no buffers, so that its event is closed when it is complete.
 func (c *cache) addOrphan(end *completion) {
 	if race.Enabled {
-		return // the garbage collector's finding it is enough
+		return // the garbage collector closes the event
 	}
 	sh := c.lockShard()
 	defer sh.Unlock()
@@ -31,18 +30,18 @@ func (c *cache) addOrphan(end *completion) {
 	}
 }
 
-// maxOrphans is how many orphans a shard may queue before they are looked at.
+// maxOrphans is how many orphans a shard may queue before it polls them.
 const maxOrphans = 64
 
-// addPending lets s wait for end; a nil s is an orphan's. Completions are recorded beside each
-// other, so one may come after a later one of its stream.
+// addPending queues s to wait for end; for an orphan s is nil. Goroutines record completions
+// concurrently, so one may be added after a later one of its stream.
 func (sh *shard) addPending(end *completion, s *slab) {
 	if s != nil {
 		s.waiting++
 	}
 	q := sh.queueOf(end.stream)
 	q.entries = append(q.entries, waiting{end, s})
-	// Nearly always it is the last already.
+	// It is nearly always the last already.
 	for i := len(q.entries) - 1; i > 0 && q.entries[i-1].until.seq > end.seq; i-- {
 		q.entries[i], q.entries[i-1] = q.entries[i-1], q.entries[i]
 	}
@@ -59,13 +58,14 @@ func (sh *shard) queueOf(stream uint64) *queue {
 	return q
 }
 
-// pollPending makes the slabs idle whose copies are all done, unless Close does: a slab in hand here would be taken for one of
-// a buffer that is out. It never waits for them.
+// pollPending makes the slabs idle whose copies are all done. It never waits for copies. It does
+// nothing after Close has shut the shard, because Close would take a slab that is in no list for
+// one that is out.
 func (sh *shard) pollPending() {
 	if sh.closed {
 		return
 	}
-	// The queues are in order before the first slab is reclaimed, which may unlock the shard.
+	// takeDone leaves the queues consistent before the first reclaim, which may unlock the shard.
 	for s := sh.takeDone(); s != nil; {
 		next := s.below
 		s.below = nil
@@ -74,18 +74,19 @@ func (sh *shard) pollPending() {
 	}
 }
 
-// takeDone takes the slabs out of the queues whose copies are all done, and links them through below, the first done
-// first.
+// takeDone removes the slabs whose copies are all done from the queues, and links them through
+// below, the first done first.
 func (sh *shard) takeDone() (first *slab) {
 	last := &first
 	kept := sh.queues[:0]
 	for _, q := range sh.queues {
 		n := 0
 		for ; n < len(q.entries); n++ {
-			// The first that is not done ends the queue: later ones follow on the same stream.
+			// The first that is not done ends the loop: later ones follow it on the same stream.
 			w := q.entries[n]
 			done, err := w.until.peek()
-			// Close has waited for all copies, and the driver waits where that failed.
+			// Close has waited for all copies; if that failed, the driver waits when it frees the
+			// memory.
 			if !done && !sh.closed {
 				break
 			}
@@ -100,7 +101,7 @@ func (sh *shard) takeDone() (first *slab) {
 				*last, last = w.slab, &w.slab.below
 			}
 		}
-		// A queue that is empty goes, so that closed streams leave nothing behind.
+		// Empty queues are removed, so that closed streams leave none.
 		if rest := copy(q.entries, q.entries[n:]); rest > 0 {
 			clear(q.entries[rest:])
 			q.entries = q.entries[:rest]
@@ -112,7 +113,8 @@ func (sh *shard) takeDone() (first *slab) {
 	return first
 }
 
-// pollAll is pollPending in every shard, and finds a place for what is excessive, or evicts it. All are locked.
+// pollAll is pollPending in every shard. It also makes the excess slabs idle or evicts them. All
+// shards are locked.
 func (c *cache) pollAll() {
 	tick := uint64(0)
 	for _, sh := range c.shards {
@@ -133,9 +135,10 @@ func (c *cache) pollAll() {
 	}
 }
 
-// lastPending is a completion that holds up slabs and is not done, the last one of its stream that
-// is not after seq; or nil. An event may be recorded after that of a later completion, so that the
-// last one of all is done first. All shards are locked.
+// lastPending returns a pending completion for some stream, the last one at or before the last
+// entry up to seq that a slab waits for; or nil. It checks earlier entries too, because events may
+// be recorded in another order than their numbers, so that the last completion may be done first.
+// All shards are locked.
 func (c *cache) lastPending(seq uint64) *completion {
 	for _, sh := range c.shards {
 		for _, q := range sh.queues {

@@ -7,19 +7,20 @@ import (
 	"unsafe"
 )
 
-// A registered slice is a slab that the caller owns: a Buffer of it is copied and ordered as any
-// other, but it is never idle, is in no shard, counts in Registered alone, and its Release waits.
-// The Go memory is pinned in the runtime's sense too (package runtime, Pinner) until it is
-// unregistered: the driver knows its address, and the garbage collector must not free it.
+// A registered slice is a slab that the caller owns. Its Buffer is copied and ordered like any
+// other, but the slab is never idle, is in no shard, counts in Registered alone, and its Release
+// waits. The Go memory is also pinned in the runtime's sense (runtime.Pinner) until it is
+// unregistered, because the driver keeps its address and the garbage collector must not free it.
 
-// Register pins b in place (cuMemHostRegister), so that copies reach it without staging, and
-// returns a buffer that is b: its copies, [Buffer.Range] and states are those of any buffer. It
-// costs about as much as allocating pinned memory, so it is for slices that stay. Until the
-// buffer's Release, which waits for its copies and unregisters, b is kept alive and must not be
-// used while a copy is in flight.
+// Register pins b in place (cuMemHostRegister), so that it is copied without staging, and returns a
+// buffer whose memory is b. Its copies, its states and [Buffer.Range] are those of any buffer.
+// Register costs about as much as a pinned allocation, so it is meant for long-lived slices. Until
+// the buffer's Release, which waits for its copies and unregisters it, b is kept alive and must not
+// be used while a copy is in flight.
 //
-// A slice that overlaps pinned or registered memory is an error of the device; on a GPU whole pages
-// are pinned, and two slices in one page can't both be registered. An empty b is the empty buffer.
+// For a slice that overlaps pinned or registered memory the device returns an error. A GPU pins
+// whole pages, so two slices in one page can't both be registered. For an empty b Register returns
+// the empty buffer.
 func (p *Pool) Register(ctx context.Context, b []byte) (Buffer, error) {
 	if err := p.enter(ctx, "Register"); err != nil {
 		return Buffer{}, err
@@ -29,7 +30,7 @@ func (p *Pool) Register(ctx context.Context, b []byte) (Buffer, error) {
 		return Buffer{}, nil
 	}
 	s := &slab{pool: p, mem: b[:len(b):len(b)], registered: true}
-	// The driver knows the address until Unregister, whatever becomes of the caller's slice.
+	// The driver keeps the address until Unregister, even if the caller drops the slice.
 	s.pinner = new(runtime.Pinner)
 	s.pinner.Pin(unsafe.SliceData(b))
 	end := p.pinned.start(ctx, OpRegister, s.size())
@@ -60,10 +61,11 @@ func (b Buffer) unregister() error {
 	return s.pool.pinned.unregister(context.Background(), s)
 }
 
-// unregister ends a registration that is off the books. The device waits for its copies.
+// unregister ends the registration of a slab that is unlinked. The device waits for its copies.
 func (p *pinned) unregister(ctx context.Context, s *slab) error {
 	for _, u := range s.uses {
-		// So that what the copies did comes before what the owner does next; the device's own errors are Unregister's.
+		// This orders the copies before the owner's next access. Unregister returns the device's
+		// errors.
 		_ = u.last.wait(ctx)
 	}
 	end := p.start(ctx, OpUnregister, s.size())
@@ -71,7 +73,7 @@ func (p *pinned) unregister(ctx context.Context, s *slab) error {
 	end(err)
 	s.pinner.Unpin()
 	for _, u := range s.uses {
-		u.last.finish(err) // no buffer refers to it any more
+		u.last.finish(err) // no buffer refers to the completion any more
 	}
 	if err != nil {
 		return fmt.Errorf("transfer: unregistering %d bytes: %w", s.size(), err)

@@ -7,16 +7,17 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// A Release ends the handle, by a new serial number in the slab, and gives the slab to the shard
-// that the releasing processor uses, which may not be the one it was handed out in: so a shard's
-// use of a gauge may be negative. Nothing waits for copies, except those of a registered slice,
-// whose memory the caller wants back.
+// A Release invalidates the handle by changing the slab's serial number, and moves the slab to the
+// shard of the releasing processor. Get may have taken it from another shard, so a shard's share of
+// a gauge can be negative. Release waits for copies only if the slice is registered, because then
+// the caller needs its memory back.
 
-// Release gives the buffer back. Its memory is handed out again when the copies that use it are
-// done, so it may be released as soon as they are queued. A second Release wraps [ErrReleased]; one
-// while another goroutine queues a copy wraps [ErrInFlight]; both change nothing.
+// Release gives the buffer back. The pool reuses its memory when the copies that use it are done,
+// so a buffer may be released as soon as they are queued. The error of a second Release wraps
+// [ErrReleased], and that of a Release while another goroutine queues a copy wraps [ErrInFlight];
+// both change nothing.
 //
-// Release of a registered slice waits for its copies, and unregisters it.
+// Release of a registered slice waits for its copies and unregisters it.
 func (b Buffer) Release() error {
 	s := b.slab
 	if s == nil {
@@ -38,15 +39,15 @@ func (b Buffer) Release() error {
 	if err != nil {
 		return fmt.Errorf("transfer: Release of a %w", err)
 	}
-	if c.excessive.Load() && s.pool.gate.Enter() { // else Close frees it
+	if c.excessive.Load() && s.pool.gate.Enter() { // otherwise Close frees it
 		defer s.pool.gate.Leave()
 		c.trim(context.Background())
 	}
 	return nil
 }
 
-// expire makes the handle stale. The shard is locked: Close either finds the slab there, or the
-// buffer out.
+// expire makes the handle stale. The shard is locked, so that Close finds the slab either in the
+// shard or still out.
 func (b Buffer) expire(sh *shard) error {
 	s := b.slab
 	s.mu.Lock()
@@ -57,7 +58,7 @@ func (b Buffer) expire(sh *shard) error {
 	if s.queueing > 0 {
 		return fmt.Errorf("%s while a copy is being queued: %w", b, ErrInFlight)
 	}
-	// Even if the pool is closed the handle is over.
+	// The handle ends even if the pool is closed.
 	s.serial.Add(1)
 	if sh.closed {
 		return fmt.Errorf("%s: the pool of %s is %w", b, s.pool.dev.Name(), ErrClosed)

@@ -1,9 +1,11 @@
 package transfer
 
-// What is done in a shard, under its lock, and the search through all of them. cache.go says what there is.
+// The operations of a shard, under its lock, and the search through all shards. cache.go describes
+// their data.
 
-// search is take from any shard but own, where there was nothing. It waits for a lock only where all that are free have
-// nothing: a goroutine that waits wakes on another processor, and misses what it released on this one.
+// search takes an idle slab from another shard than own, which had none. It tries the unlocked
+// shards first and waits for a lock only if they have nothing, because a goroutine that waits may
+// wake on another processor and then misses the slabs that it released on this one.
 func (c *cache) search(own *shard, class int, requested int64) *slab {
 	var busy uint64
 	first := own.lastFrom.Load()
@@ -28,10 +30,11 @@ func (c *cache) search(own *shard, class int, requested int64) *slab {
 	return nil
 }
 
-// takeAndUnlock takes an idle slab of the shard, the last that was released, since its lines may still be in a cache of the
-// processor, and counts it as out; or nil. The shard is locked, and is not afterwards.
+// takeAndUnlock removes an idle slab from the shard, counts it as out and returns it, or nil. It
+// takes the slab that was released last, because that may still be in a cache of the processor. The
+// shard is locked, and takeAndUnlock unlocks it.
 func (sh *shard) takeAndUnlock(class int, requested int64) *slab {
-	// Polling asks the driver, so it is for when the cache has nothing.
+	// Polling calls the driver, so it is left for a cache without an idle slab.
 	if sh.idle[class] == nil && len(sh.queues) > 0 {
 		sh.pollPending()
 	}
@@ -47,8 +50,8 @@ func (sh *shard) takeAndUnlock(class int, requested int64) *slab {
 	return s
 }
 
-// putNew makes a new slab one of the pool's, which is out. Everything is counted at once: whoever looks finds the allocated
-// bytes to be the active and the cached ones.
+// putNew adds a new slab, which is out, to the pool. All gauges change at once, so that every
+// reader finds the allocated bytes equal to the active and the cached ones.
 func (sh *shard) putNew(s *slab, requested int64) {
 	sh.Lock()
 	defer sh.Unlock()
@@ -57,9 +60,9 @@ func (sh *shard) putNew(s *slab, requested int64) {
 	sh.cache.pinned.link(s)
 }
 
-// takeBack takes the slab of a buffer that has ended, and was of so many bytes. The shard is locked.
+// takeBack takes the slab of a released buffer of requested bytes. The shard is locked.
 func (sh *shard) takeBack(s *slab, requested int64) {
-	// The last copy on each stream is enough: those before it are done when it is.
+	// The last copy on each stream is enough: earlier ones are done before it.
 	for _, u := range s.uses {
 		s.completions = append(s.completions, u.last)
 		sh.addPending(u.last, s)
@@ -78,8 +81,9 @@ func (sh *shard) takeBack(s *slab, requested int64) {
 	sh.countReleased(requested)
 }
 
-// reclaim takes back a slab that nothing uses. If a copy failed, what the device does with the
-// memory is unknown, and it goes to the driver instead. The shard is locked, but may not be for a moment (peaks.Shard.Add).
+// reclaim takes back a slab that no copy uses any more. If a copy failed, the device may still use
+// the memory, so the slab is left for trim, which frees it. The shard is locked, but
+// peaks.Shard.Add may unlock it for a moment.
 func (sh *shard) reclaim(s *slab) {
 	changes := idleChanges(s)
 	if s.tainted || !sh.Add(changes[:]...) {
@@ -89,7 +93,7 @@ func (sh *shard) reclaim(s *slab) {
 	sh.pushIdle(s)
 }
 
-// tooMuch leaves a slab for trim. The shard is locked.
+// tooMuch leaves a slab that can't become idle here for trim. The shard is locked.
 func (sh *shard) tooMuch(s *slab) {
 	sh.excess = append(sh.excess, s)
 	sh.cache.excessive.Store(true)

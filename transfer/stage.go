@@ -10,27 +10,26 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Upload and Download move ordinary Go memory, which no device copies from or to on its own: it
-// must be copied to or from pinned memory first. Several goroutines do so at once: 1 GiB goes two
-// to six times as fast as PyTorch copies it (on an H200). Each takes the next chunk when it has a
-// buffer free, so that no division of the work is known beforehand, and a goroutine that the
-// scheduler holds up delays one chunk.
+// Upload and Download move ordinary Go memory, which a device can't copy asynchronously: the host
+// must copy it to or from pinned memory. One processor does that more slowly than the device
+// copies, so several goroutines do it at once. On an H200 1 GiB is copied two to six times as fast
+// as by PyTorch. Each goroutine takes the next chunk when it has a free buffer. The work is not
+// divided beforehand, so a goroutine that the scheduler delays holds up only one chunk.
 //
-// A chunk of 2 MiB is long enough that its fixed costs (an event, a call of the driver, a Get) do
-// not show, and short enough that two for each processor fit a small Config.MaxBytes. Where they
-// don't, fewer goroutines do the work: one is enough.
+// A chunk of 2 MiB is large enough to hide its fixed costs (an event, a driver call, a Get), and
+// small enough that two for each processor fit a small Config.MaxBytes. If they don't fit, fewer
+// goroutines do the work; one is enough.
 
-// One processor copies memory more slowly than the device does: therefore several goroutines. Each
-// has two pinned buffers, and uses one while the device copies the other.
+// Each goroutine has two pinned buffers and uses one while the device copies the other.
 const (
 	chunkBytes  = 2 << 20
 	maxStagers  = 8
-	wholeStaged = 32 << 20 // up to here Download writes nothing before it has everything
+	wholeStaged = 32 << 20 // up to this size Download writes nothing before all data has arrived
 )
 
-// staged calls work on several goroutines, as many as there is memory for, each with two buffers of
-// chunkBytes and a function that gives it the next chunk of bytes. It waits for all, and returns
-// the first error, which ends the others' chunks.
+// staged calls work on several goroutines, as many as there is pinned memory for. Each call gets
+// two buffers of chunkBytes and a function that returns the next chunk of the bytes. staged waits
+// for all calls and returns the first error, after which no call gets another chunk.
 func (p *Pool) staged(ctx context.Context, bytes int64, work func(context.Context, [2]Buffer, func() (at, n int64, ok bool)) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -45,7 +44,7 @@ func (p *Pool) staged(ctx context.Context, bytes int64, work func(context.Contex
 	var group sync.WaitGroup
 	for i := range min(int64(min(runtime.GOMAXPROCS(0), maxStagers)), (bytes+chunkBytes-1)/chunkBytes) {
 		stages, err := p.stages(ctx)
-		// One goroutine is enough: what MaxBytes leaves decides how many there are.
+		// One goroutine is enough, so the others start only while there is pinned memory for them.
 		if i > 0 && (errors.Is(err, ErrLimit) || errors.Is(err, device.ErrOutOfMemory)) {
 			break
 		}
@@ -65,7 +64,7 @@ func (p *Pool) staged(ctx context.Context, bytes int64, work func(context.Contex
 	return context.Cause(ctx)
 }
 
-// stages are the buffers of one goroutine. On an error it has none.
+// stages returns the buffers of one goroutine. After an error there are none to release.
 func (p *Pool) stages(ctx context.Context) (stages [2]Buffer, err error) {
 	for i := range stages {
 		if stages[i], err = p.Get(ctx, chunkBytes); err != nil {

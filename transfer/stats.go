@@ -7,55 +7,58 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Stats is what a [Pool] has done and holds. The names are those of PyTorch's host_memory_stats. A
-// Stat has the present value, its peak, and the sums of what went up and down. In all Stats
-// AllocatedBytes is the sum of ActiveBytes and CachedBytes, whatever happens meanwhile, and
-// HeldBytes is at least that. Peaks are exact. Those of HeldBytes and CachedBytes are never over
-// Config.MaxBytes and Config.MaxCachedBytes.
+// Stats are the statistics of a [Pool], under the names of PyTorch's host_memory_stats. A Stat has
+// the current value, its peak, and the sums of its increases and decreases. In each Stats
+// AllocatedBytes is the sum of ActiveBytes and CachedBytes, and HeldBytes is at least that, even
+// while other goroutines use the pool. Peaks are exact. Those of HeldBytes and CachedBytes never
+// exceed Config.MaxBytes and Config.MaxCachedBytes.
 type Stats struct {
 	// Allocations counts the pinned allocations that the pool owns: active and cached ones.
 	Allocations memcache.Stat
 	// AllocatedBytes is their size.
 	AllocatedBytes memcache.Stat
-	// HeldBytes is what the driver holds for the pool: AllocatedBytes, what it is freeing, and what it refused to free.
-	// Config.MaxBytes is the limit of this, and of what is being allocated.
+	// HeldBytes is the size of what the driver holds for the pool: AllocatedBytes, memory that it
+	// is freeing, and memory that it refused to free. Config.MaxBytes limits HeldBytes together
+	// with memory that is being allocated.
 	HeldBytes memcache.Stat
 	// ActiveRequests counts the buffers that are out: from Get to Release.
 	ActiveRequests memcache.Stat
-	// ActiveBytes is the size of their allocations, and of those of released buffers until the pool finds their copies done
-	// (Pending), as in PyTorch.
+	// ActiveBytes is the size of their allocations, and of those of released buffers until the pool
+	// finds their copies done (Pending), as in PyTorch.
 	ActiveBytes memcache.Stat
-	// RequestedBytes is the sum of what was asked for, of buffers that are out.
+	// RequestedBytes is the sum of the requested sizes of the buffers that are out.
 	RequestedBytes memcache.Stat
-	// CachedBytes is the size of the allocations that wait for the next Get.
+	// CachedBytes is the size of the allocations that are ready for the next Get.
 	CachedBytes memcache.Stat
 
 	// Hits counts the Gets that were served from the cache, Misses those that needed the driver.
 	Hits, Misses int64
 	// HostAllocs and HostFrees count driver calls, failed ones included.
 	HostAllocs, HostFrees int64
-	// HostAllocTime and HostFreeTime are what they took.
+	// HostAllocTime and HostFreeTime are the durations of these calls.
 	HostAllocTime, HostFreeTime DurationStat
 
-	// Pending counts the released buffers that wait for copies to be done.
+	// Pending counts the released buffers whose copies are not known to be done.
 	Pending int64
 
-	// DroppedBatches counts the batches that were dropped without Close, and whose memory the garbage collector gave back.
+	// DroppedBatches counts the batches that were dropped without Close, so that the garbage
+	// collector gave their memory back.
 	DroppedBatches int64
 
-	// AccountingFaults counts statistics that were found wrong, which is a mistake of this package: the
-	// first one is logged (log/slog), and an error of EmptyCache and Close.
+	// AccountingFaults counts statistics that were found wrong, which is a bug of this package. The
+	// first one is logged (log/slog), and EmptyCache or Close returns it as an error.
 	AccountingFaults int64
 
-	// Registered is what [Pool.Register] has registered, in bytes.
+	// Registered counts the bytes that [Pool.Register] has registered.
 	Registered memcache.Stat
 
-	// H2DCopies, D2HCopies and D2DCopies count copies when they are queued, H2DBytes, D2HBytes and D2DBytes their bytes.
+	// H2DCopies, D2HCopies and D2DCopies count copies when they are queued, H2DBytes, D2HBytes and
+	// D2DBytes their bytes.
 	H2DCopies, D2HCopies, D2DCopies int64
 	H2DBytes, D2HBytes, D2DBytes    int64
 }
 
-// String is the device's name with the pinned memory that is in use and cached.
+// String returns the device's name and the pinned memory that is in use and cached.
 func (p *Pool) String() string {
 	if p == nil {
 		return "transfer.Pool(nil)"
@@ -112,10 +115,10 @@ func (p *Pool) ResetPeakStats() {
 	}
 }
 
-// Map has the statistics under the names of PyTorch's host_memory_stats, times in microseconds:
-// such as "active_bytes.peak", "num_host_alloc" and "host_alloc_time.max". It does not have that
-// function's faults: a free lowers what was active, and a peak is one of the sum and not a sum of
-// peaks.
+// Map returns the statistics under the names of PyTorch's host_memory_stats, such as
+// "active_bytes.peak", "num_host_alloc" and "host_alloc_time.max", with times in microseconds. It
+// differs from that function in two faults: here a free lowers the active statistics, and a peak is
+// the peak of the sum, not a sum of peaks.
 func (s Stats) Map() map[string]int64 {
 	m := map[string]int64{"num_host_alloc": s.HostAllocs, "num_host_free": s.HostFrees}
 	for name, stat := range map[string]memcache.Stat{
@@ -132,7 +135,7 @@ func (s Stats) Map() map[string]int64 {
 	return m
 }
 
-// check says what no statistics can be.
+// check returns an error if the statistics contradict each other.
 func (s *Stats) check() error {
 	for _, c := range [...]struct {
 		name string

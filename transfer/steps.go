@@ -8,12 +8,12 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Neighbours of one kind are one step, and a step is one operation where the device copies many
-// ranges at once ([device.BatchCopier]). It may do those in any order, so a step whose uploads
-// overlap is queued copy by copy. Submit finds overlaps by sorting: comparing each upload with all
-// before it, when it is added, made n uploads cost n².
+// Consecutive copies in one direction are one step, and a step is one operation if the device
+// copies many ranges at once ([device.BatchCopier]). Such a device may copy them in any order, so a
+// step whose uploads overlap is queued copy by copy. Submit finds overlaps by sorting, because
+// comparing each added upload with all earlier ones took quadratic time.
 
-// add adds a copy to the last step, or begins one.
+// add adds a copy to the last step, or begins a new step.
 func (b *Batch) add(op Op, host []byte, block memcache.Block, offset int64) {
 	if n := len(b.steps); n == 0 || b.steps[n-1].op != op {
 		b.steps = append(b.steps, step{op: op})
@@ -26,8 +26,8 @@ func (b *Batch) add(op Op, host []byte, block memcache.Block, offset int64) {
 	}
 }
 
-// runSteps queues the steps, in their order. It notes in w that something was queued, so that what
-// fails later does not look as if nothing had been.
+// runSteps queues the steps in their order. It sets w.partial, so that after a later failure the
+// steps that were queued are still followed.
 func (b *Batch) runSteps(w *work) error {
 	for i := range b.steps {
 		if err := b.steps[i].run(w); err != nil {
@@ -38,7 +38,7 @@ func (b *Batch) runSteps(w *work) error {
 	return nil
 }
 
-// run queues a step: as one operation where the device copies many ranges at once, else copy by copy.
+// run queues a step as one operation if the device can, otherwise copy by copy.
 func (s *step) run(w *work) error {
 	batch, ok := w.stream.(device.BatchCopier)
 	switch {
@@ -64,7 +64,7 @@ func (s *step) run(w *work) error {
 	return nil
 }
 
-// overlap reports whether two uploads write the same bytes. One operation would do them in any order.
+// overlap reports whether two uploads write the same bytes.
 func (s *step) overlap() bool {
 	order := make([]int, len(s.device))
 	for i := range order {

@@ -9,23 +9,22 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// A strided copy is one operation of the driver, where a copy for each row would be one for each.
-// The checks add the offsets and pitches without overflowing, and before anything is queued: a
-// range is the rows' span, what lies between them included.
+// A strided copy is one driver operation instead of one for each row. The range that is checked is
+// the span of the rows, including the bytes between them; the checks can't overflow.
 
-// Rows are what a strided copy copies: Height rows of Width bytes. A pitch is the bytes from the
-// start of a row to the start of the next, at least Width.
+// Rows describes the data of a strided copy: Height rows of Width bytes. A pitch is the number of
+// bytes from the start of a row to the start of the next, at least Width.
 type Rows struct {
 	Width, Height      int64
 	DstPitch, SrcPitch int64
 }
 
-// String gives the rows and the pitches.
+// String returns a text with the rows and the pitches.
 func (r Rows) String() string {
 	return fmt.Sprintf("%d rows of %d bytes with pitches %d and %d", r.Height, r.Width, r.DstPitch, r.SrcPitch)
 }
 
-// bytes is how many are copied.
+// bytes is the number of bytes that are copied.
 func (r Rows) bytes() int64 { return r.Width * r.Height }
 
 // span is from the start of the first row to the end of the last.
@@ -43,15 +42,15 @@ func (r Rows) check(call string) error {
 		return bad("want 0 or more")
 	case r.DstPitch < r.Width || r.SrcPitch < r.Width:
 		return bad("want pitches of at least a row")
-	// Else span could overflow, and a range that is checked would be another.
+	// Otherwise span could overflow.
 	case r.Width > 0 && r.Height > 1 && r.Height-1 > (math.MaxInt64-r.Width)/max(r.DstPitch, r.SrcPitch):
 		return bad("more than any memory")
 	}
 	return nil
 }
 
-// H2DStrided queues on stream a copy of rows from src, the first at srcOffset, to dst, the first at
-// dstOffset (cuMemcpy2DAsync). What lies between the rows is not touched. The rules are those of
+// H2DStrided queues on stream a copy of rows from src to dst (cuMemcpy2DAsync). The first row is at
+// srcOffset and at dstOffset. Bytes between the rows are not touched. The rules are those of
 // [Pool.H2D].
 func (p *Pool) H2DStrided(ctx context.Context, stream device.Stream, dst memcache.Block, dstOffset int64, src Buffer, srcOffset int64, rows Rows) (*Copy, error) {
 	err := rows.check("H2DStrided")
@@ -76,8 +75,8 @@ func (p *Pool) H2DStrided(ctx context.Context, stream device.Stream, dst memcach
 	})
 }
 
-// D2HStrided queues on stream a copy of rows from src, the first at srcOffset, to dst, the first at
-// dstOffset (cuMemcpy2DAsync). What lies between the rows is not touched. The rules are those of
+// D2HStrided queues on stream a copy of rows from src to dst (cuMemcpy2DAsync). The first row is at
+// srcOffset and at dstOffset. Bytes between the rows are not touched. The rules are those of
 // [Pool.D2H].
 func (p *Pool) D2HStrided(ctx context.Context, stream device.Stream, dst Buffer, dstOffset int64, src memcache.Block, srcOffset int64, rows Rows) (*Copy, error) {
 	err := rows.check("D2HStrided")
@@ -102,8 +101,8 @@ func (p *Pool) D2HStrided(ctx context.Context, stream device.Stream, dst Buffer,
 	})
 }
 
-// D2DStrided queues on stream a copy of rows from src, the first at srcOffset, to dst, the first at
-// dstOffset (cuMemcpy2DAsync). What lies between the rows is not touched. The rules are those of
+// D2DStrided queues on stream a copy of rows from src to dst (cuMemcpy2DAsync). The first row is at
+// srcOffset and at dstOffset. Bytes between the rows are not touched. The rules are those of
 // [Pool.D2D].
 func (p *Pool) D2DStrided(ctx context.Context, stream device.Stream, dst memcache.Block, dstOffset int64, src memcache.Block, srcOffset int64, rows Rows) (*Copy, error) {
 	err := rows.check("D2DStrided")

@@ -7,12 +7,10 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// How a batch ends: it is queued as one piece of work (enqueue.go), or closed without.
-
-// Submit queues everything on stream, and returns the handle of its end. A block that was freed is
-// found before anything is queued; a kernel that the device refuses leaves what was added before it
-// queued. A batch is submitted once; after an error, ctx's included, it can only be closed. An
-// empty batch is done at once.
+// Submit queues the whole batch on stream, and returns a handle that is done when all of it is. A
+// freed block is found before anything is queued. If the device refuses a kernel, the steps before
+// it stay queued. A batch can be submitted once; after an error, including ctx's, it can only be
+// closed. An empty batch is done at once.
 func (b *Batch) Submit(ctx context.Context, stream device.Stream) (*Copy, error) {
 	if err := b.pool.checkStream("Submit", stream); err != nil {
 		return nil, err
@@ -22,7 +20,7 @@ func (b *Batch) Submit(ctx context.Context, stream device.Stream) (*Copy, error)
 		b.mu.Unlock()
 		return nil, err
 	}
-	b.state = submitting // until it changes, nothing else does
+	b.state = submitting // other calls change nothing until the next state
 	b.mu.Unlock()
 	w := b.work(stream)
 	c, err := b.pool.enqueue(ctx, w, func() error { return b.runSteps(w) })
@@ -38,7 +36,7 @@ func (b *Batch) Submit(ctx context.Context, stream device.Stream) (*Copy, error)
 	return c, err
 }
 
-// work is what the batch is to enqueue. Its state keeps everybody else from its steps.
+// work returns the batch as work to enqueue. The state submitting protects the steps.
 func (b *Batch) work(stream device.Stream) *work {
 	w := &work{op: OpBatch, stream: stream, blocks: b.blocks}
 	for _, s := range b.steps {
@@ -55,9 +53,10 @@ func (b *Batch) work(stream device.Stream) *work {
 	return w
 }
 
-// Close gives the batch's memory back, when the copies that use it are done. It does not wait for
-// them, and outputs can't be collected any more; beside a Submit, that gives it back. It is
-// idempotent; after the pool's Close, which took the memory, it returns [ErrClosed] once.
+// Close releases the batch's memory, which the pool reuses when the copies that use it are done.
+// Close does not wait for them. Outputs can't be collected any more. During a Submit on another
+// goroutine, Submit releases the memory at its end. Calling Close again does nothing. After the
+// pool's Close, which frees the memory, it returns [ErrClosed] once.
 func (b *Batch) Close() error {
 	b.mu.Lock()
 	if b.state == submitting {

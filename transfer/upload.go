@@ -8,17 +8,18 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// An Upload copies its source before it returns, and needs no more of it. A small one does not wait
-// for the device at all; a large one waits for its own earlier chunks, since pinned memory for all
-// of it at once would be as large as the source.
+// An Upload has read its source when it returns. A small one does not wait for the device. A large
+// one waits for its own earlier chunks, so that it does not need as much pinned memory as the
+// source has bytes.
 
-// Upload queues on stream a copy of src to dst, at dstOffset. src is ordinary Go memory, which the
-// call stages through pinned buffers; it may be reused when Upload returns. dst may be freed at
-// once. The Copy ends with the last byte.
+// Upload queues on stream a copy of src to dst, at dstOffset. src is ordinary Go memory, which is
+// staged through pinned buffers; it may be reused when Upload returns. dst may be freed at once.
+// The Copy is done when all bytes are copied.
 //
-// Up to 2 MiB Upload returns without waiting for the device. Of more it waits until the device has
-// copied all but the last 4 MiB a processor, 32 at most; an error on the way, ctx's included,
-// leaves a part of dst written. Checks and errors before that are those of [Pool.H2D].
+// Up to 2 MiB Upload returns without waiting for the device. For larger sources it waits until the
+// device has copied all but the last 4 MiB per processor, at most 32 MiB; an error after the first
+// chunk, including ctx's, leaves a part of dst written. Checks and errors before that are those of
+// [Pool.H2D].
 func (p *Pool) Upload(ctx context.Context, stream device.Stream, dst memcache.Block, dstOffset int64, src []byte) (*Copy, error) {
 	bytes := int64(len(src))
 	if err := p.checkStream("Upload", stream); err != nil {
@@ -30,7 +31,7 @@ func (p *Pool) Upload(ctx context.Context, stream device.Stream, dst memcache.Bl
 	if err := p.enter(ctx, "Upload"); err != nil {
 		return nil, err
 	}
-	defer p.gate.Leave() // until then no buffer is freed
+	defer p.gate.Leave() // keeps the buffers from being freed
 	if bytes == 0 {
 		return &Copy{}, nil
 	}

@@ -6,17 +6,18 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// A buffer remembers, for each stream, its last copy there and whether any copy there wrote it: as
-// many entries as streams, however many copies. Two copies of one buffer on different streams are
-// ordered where either writes it, as readers and writers are; copies that only read run beside each
-// other. All of it is guarded by the slab's lock, which is never held across a wait.
+// A buffer tracks, for each stream, its last copy and whether any copy there wrote it, so the
+// number of entries depends on the streams, not on the copies. Two copies of one buffer on
+// different streams are ordered if either writes it; copies that only read run concurrently. The
+// slab's lock guards these entries and is never held during a wait.
 //
-// Two goroutines that queue copies of one buffer at once are refused where one of them writes:
-// which copy came first is known only when both are recorded, and a wait can't be inserted behind a
-// copy that is queued.
+// If two goroutines queue copies of one buffer at the same time and one copy writes, the second is
+// refused. Their order is known only when both are recorded, and then it is too late to insert a
+// wait before a copy that is already queued.
 
-// announce announces a copy on s, and returns the copies on other streams that it has to run after:
-// all if it writes the buffer, otherwise those that do. It is followed by commit or abort.
+// announce announces a copy on s and returns the copies on other streams that it must run after:
+// all of them if it writes the buffer, otherwise those that write it. The caller must call commit
+// or abort afterwards.
 func (b Buffer) announce(s device.Stream, writes bool) ([]*completion, error) {
 	sl := b.slab
 	sl.mu.Lock()
@@ -27,9 +28,9 @@ func (b Buffer) announce(s device.Stream, writes bool) ([]*completion, error) {
 	if sl.tainted {
 		return nil, b.taintedError()
 	}
-	// The other copy has no event yet that this one could wait for.
+	// The other copy has no event yet for this one to wait for.
 	if sl.queueing > 0 && (writes || sl.writing) {
-		return nil, fmt.Errorf("%s that another goroutine is queueing a copy of: %w", b, ErrInFlight)
+		return nil, fmt.Errorf("%s: another goroutine is queueing a copy of it: %w", b, ErrInFlight)
 	}
 	sl.queueing++
 	sl.writing = writes
@@ -42,9 +43,9 @@ func (b Buffer) announce(s device.Stream, writes bool) ([]*completion, error) {
 	return earlier, nil
 }
 
-// commit notes that the copy is queued and ends with end. It returns the completion that end takes
-// the place of, if any. Another goroutine may have recorded a later one on the stream first: then
-// end itself is no longer needed.
+// commit ends the announcement of a copy that is queued and ends with end. It returns the
+// completion that end replaces, if any. If another goroutine has already committed a later one on
+// the stream, it returns end itself.
 func (s *slab) commit(end *completion, writes bool) (replaced *completion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +64,8 @@ func (s *slab) commit(end *completion, writes bool) (replaced *completion) {
 	return nil
 }
 
-// abort notes that the copy was not queued, or that it was and nothing says when it is done.
+// abort ends the announcement of a copy that was not queued, or that was queued with an unknown
+// end.
 func (s *slab) abort(queued bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

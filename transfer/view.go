@@ -5,18 +5,18 @@ import (
 	"unsafe"
 )
 
-// Views are slices of the same memory, with no copy and in the host's byte order, as kernels expect
-// it. Go lets memory be seen as another type only if its address is aligned for that type; pinned
-// memory is, and what lies inside of it is checked.
+// Views are slices that share the memory, in the host's byte order, as kernels expect it. Go
+// requires the address to be aligned for the element type: pinned allocations are aligned, and
+// addresses inside of them are checked.
 
-// Number is what a view can have as elements.
+// Number is the constraint on the elements of a view.
 type Number interface {
 	~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64 | ~complex64 | ~complex128
 }
 
-// As is the buffer as a slice of T in the host's byte order. It shares the buffer's memory, and the
-// rules of [Buffer.Bytes] hold for it. A buffer that is in flight or released is an error (see
-// [Buffer.Check]); a length that is no multiple of T's size wraps [ErrRange].
+// As returns the buffer's memory as a slice of T in the host's byte order. It shares the buffer's
+// memory, and the rules of [Buffer.Bytes] hold for it. A buffer that is in flight or released is an
+// error (see [Buffer.Check]). A length that is not a multiple of T's size wraps [ErrRange].
 func As[T Number](b Buffer) ([]T, error) {
 	if err := b.Check(); err != nil {
 		return nil, err
@@ -24,9 +24,10 @@ func As[T Number](b Buffer) ([]T, error) {
 	return View[T](b.memory())
 }
 
-// View is b as a slice of T that shares its memory, as a [Source] needs it. The length must be a
-// multiple of T's size in bytes, and the address must be aligned for T; anything else wraps
-// [ErrRange]. Fields of a batch and whole buffers are always aligned.
+// View returns b as a slice of T that shares its memory, for example to fill the field of a
+// loader's batch. The length must be a multiple of T's size in bytes, and the address must be
+// aligned for T; otherwise the error wraps [ErrRange]. Fields of a batch and whole buffers are
+// always aligned.
 func View[T Number](b []byte) ([]T, error) {
 	var t T
 	size := int(unsafe.Sizeof(t))
@@ -43,7 +44,7 @@ func View[T Number](b []byte) ([]T, error) {
 	return unsafe.Slice((*T)(p), len(b)/size), nil
 }
 
-// Bytes is s as bytes, in the host's byte order; it shares the memory of s. It is the reverse of
+// Bytes returns s as bytes in the host's byte order, sharing its memory. It is the reverse of
 // [View].
 func Bytes[T Number](s []T) []byte {
 	var t T

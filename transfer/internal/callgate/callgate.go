@@ -1,6 +1,6 @@
-// Package callgate lets a Close wait for the calls that are running, without a lock that they would
-// share: a call costs two atomic additions. A sync.RWMutex would do the same, but would be held
-// while a call waits for the driver, and a WaitGroup may not be added to beside its Wait.
+// Package callgate lets a Close wait for running calls without a shared lock: a call costs two
+// atomic operations. A sync.RWMutex would be held while a call waits for the driver, and a
+// sync.WaitGroup forbids an Add that runs concurrently with Wait.
 package callgate
 
 import (
@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Gate counts the calls that are inside, and lets a closer wait until the last one has left. The
-// zero Gate is open.
+// Gate counts the calls inside, and lets a closer wait until the last one has left. The zero Gate
+// is open.
 type Gate struct {
 	inside atomic.Int64  // calls; shut is added by Shut, and keeps it negative
 	empty  chan struct{} // closed by the last call that leaves a shut gate
@@ -17,7 +17,7 @@ type Gate struct {
 
 const shut = math.MinInt64
 
-// Enter begins a call, and reports false if the gate is shut. Leave ends what Enter began.
+// Enter begins a call, or returns false if the gate is shut. Leave ends the call.
 func (g *Gate) Enter() bool {
 	for {
 		n := g.inside.Load()
@@ -30,14 +30,14 @@ func (g *Gate) Enter() bool {
 	}
 }
 
-// Leave ends a call that Enter let in.
+// Leave ends a call for which Enter returned true.
 func (g *Gate) Leave() {
 	if g.inside.Add(-1) == shut {
 		close(g.empty)
 	}
 }
 
-// Shut lets no call in any more, and waits for those inside. It is called once.
+// Shut refuses new calls and waits for those inside. It must be called once only.
 func (g *Gate) Shut() {
 	g.empty = make(chan struct{})
 	if g.inside.Add(shut) != shut {

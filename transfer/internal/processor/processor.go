@@ -1,10 +1,11 @@
-// Package processor says which of Go's processors runs the caller: which of several locks it should take, so that
-// goroutines that run at the same time take different ones.
+// Package processor returns the number of the Go processor (P) that runs the caller. It chooses one
+// of several locks, so that goroutines that run at the same time take different ones.
 package processor
 
 import _ "unsafe" // for linkname
 
-// procPin and procUnpin are the runtime's, which keeps them as they are for packages that do this (go.dev/issue/67401).
+// procPin and procUnpin belong to the runtime, which keeps them stable for packages that link to
+// them (go.dev/issue/67401).
 //
 //go:linkname procPin runtime.procPin
 func procPin() int
@@ -12,9 +13,9 @@ func procPin() int
 //go:linkname procUnpin runtime.procUnpin
 func procUnpin()
 
-// Number is the number of the processor that the caller runs on, from 0, less than GOMAXPROCS. It may have changed when the
-// caller looks at it: it is a hint. It costs 5 ns; a sync.Pool, which has a part for each processor, 18 for getting a hint
-// and putting it back.
+// Number returns the number of the processor that the caller runs on, from 0 to GOMAXPROCS-1. It is
+// a hint, because the caller may have moved when it uses the number. It costs 5 ns; getting a hint
+// from a sync.Pool and putting it back costs 18 ns.
 func Number() int {
 	n := procPin()
 	procUnpin()
