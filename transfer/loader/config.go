@@ -11,25 +11,26 @@ import (
 
 // Config are the options of a [Loader].
 type Config struct {
-	// Cache gives the device memory of the ring.
+	// Cache allocates the device memory of the ring.
 	Cache *memcache.Cache
-	// Compute is the stream that the batches are used on.
+	// Compute is the stream on which the batches are used.
 	Compute device.Stream
-	// Copy is the stream that uploads. nil: the loader makes one, and closes it.
+	// Copy is the stream of the uploads. If it is nil, the loader makes and closes its own.
 	Copy device.Stream
-	// Fields are the capacities in bytes of a batch's fields, such as images and labels; each at least 1, and at most 64 TiB.
+	// Fields are the capacities in bytes of a batch's fields, such as images and labels. Each is at
+	// least 1 and at most 64 TiB.
 	Fields []int64
-	// Ahead is N: how many batches are ready or on their way while one is used, and how many steps may
-	// be in flight. 0 is 2.
+	// Ahead is N: how many batches may be ready or uploading while one is used, and how many steps
+	// may be in flight. 0 is 2.
 	Ahead int
 }
 
 const (
 	maxAhead = 1 << 10
-	maxField = 1 << 46 // bytes, as of [transfer.Pool.Get]
+	maxField = 1 << 46 // bytes, the limit of [transfer.Pool.Get]
 )
 
-// check is every check of New that needs no driver.
+// check makes all checks of New that need no driver.
 func check(p *transfer.Pool, cfg Config) error {
 	if p == nil || cfg.Cache == nil {
 		return fmt.Errorf("loader: New without a pool or a cache: %w", transfer.ErrInvalid)
@@ -72,7 +73,7 @@ func checkStream(p *transfer.Pool, s device.Stream) error {
 	return nil
 }
 
-// checkContext says why a call with ctx does not begin.
+// checkContext returns an error if ctx is nil or done.
 func checkContext(call string, ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("loader: %s: %w: the context is nil; use context.Background()", call, transfer.ErrInvalid)

@@ -12,44 +12,44 @@ import (
 
 // Dataset is a data set whose samples are read one by one (torch.utils.data.Dataset).
 type Dataset[T any] interface {
-	// Len is the number of samples. It does not change.
+	// Len returns the number of samples. It must not change.
 	Len() int
-	// At returns sample i, of 0 to Len()-1. The workers of a [Batcher] call it concurrently. The
-	// sample is the caller's: At does not change it later.
+	// At returns sample i, from 0 to Len()-1. The workers of a [Batcher] call it concurrently. The
+	// sample belongs to the caller, so later calls must not change it.
 	At(i int) (T, error)
 }
 
 // BatcherConfig are the options of a [Batcher].
 type BatcherConfig[T any] struct {
-	// Sampler orders the samples and cuts them into batches. Its Samples are the dataset's Len, and
-	// may be left out. Its Fields may be left out without Collate: they are then the sizes of the
-	// first sample.
+	// Sampler orders the samples and divides them into batches. Its Samples may be left out; they
+	// are the dataset's Len. Without Collate its Fields may be left out too; they are then the
+	// sizes of the first sample.
 	Sampler Sampler
 	// Workers is the number of goroutines that call At and Transform, at most 1024. 0 is
 	// runtime.GOMAXPROCS(0). With 1 they are never called concurrently.
 	Workers int
-	// Transform changes a sample at random (data augmentation). r depends on the sampler's seed,
-	// the epoch and the sample's number alone: the sample is the same with any number of workers,
-	// in any batch, and after a resume. nil: samples stay as they are.
+	// Transform changes a sample at random (data augmentation). r depends only on the sampler's
+	// seed, the epoch and the sample's index, so that the result is the same with any number of
+	// workers, in any batch, and after a resume. If it is nil, samples are unchanged.
 	Transform func(sample T, r *rand.Rand) (T, error)
 	// Collate writes samples into the fields of a batch, on the loader's goroutine. The fields are
 	// pinned memory of len(samples) times Sampler.Fields bytes, with undefined contents; Collate
-	// shortens those that it does not fill, as a [Source] does. It keeps neither slice.
+	// shortens those that it does not fill, as a [Source] does. It must not keep either slice.
 	//
-	// nil stacks the samples, which all have the same sizes. A sample is a number, an array or a
-	// slice of numbers, or a struct whose exported fields are such: each is a field of the batch.
-	// Numbers are those of [transfer.Number], so that labels are int32 or int64, not int.
+	// If it is nil, the samples are stacked and must all have the same sizes. A sample is a number,
+	// an array or a slice of numbers, or a struct with exported fields of these types, each of
+	// which becomes a field of the batch. Numbers are those of [transfer.Number], so labels are
+	// int32 or int64, not int.
 	Collate func(samples []T, fields [][]byte) error
 }
 
-// Batcher makes batches of a dataset's samples for a [Loader]: the other half of
-// torch.utils.data.DataLoader. Goroutines read the samples ahead. Batches are those of its sampler,
-// in that order, whatever the number of goroutines. It may be used by several loaders at once, and
-// has no state that needs closing.
+// Batcher makes batches of a dataset's samples for a [Loader]. Both together are like
+// torch.utils.data.DataLoader. Goroutines read the samples ahead. The batches and their order are
+// those of its sampler with any number of goroutines. Several loaders may use a Batcher at the same
+// time. It needs no closing.
 type Batcher[T any] struct {
-	// Sampler has all numbers of the configuration's, and those that were left out.
-	// [Sampler.Capacities] is what [Config.Fields] must be at least, and [Sampler.Next] is the
-	// [Position] after a batch.
+	// Sampler is the configuration's, with the values that were left out. [Sampler.Capacities]
+	// returns the smallest valid [Config.Fields], and [Sampler.Next] the [Position] after a batch.
 	Sampler
 	data    Dataset[T]
 	config  BatcherConfig[T]
@@ -59,9 +59,9 @@ type Batcher[T any] struct {
 
 const maxWorkers = 1 << 10
 
-// NewBatcher makes a batcher. It reads the first sample if Sampler.Fields are left out. Errors wrap
-// [transfer.ErrRange] for numbers out of range and a dataset that fills no batch, and
-// [transfer.ErrInvalid] for a nil dataset and samples that can't be stacked.
+// NewBatcher returns a batcher. It reads the first sample if Sampler.Fields are left out. Errors
+// wrap [transfer.ErrRange] for values out of range and for a dataset that fills no batch, and
+// [transfer.ErrInvalid] for a nil dataset and for samples that can't be stacked.
 func NewBatcher[T any](data Dataset[T], config BatcherConfig[T]) (*Batcher[T], error) {
 	if data == nil {
 		return nil, fmt.Errorf("loader: NewBatcher without a dataset: %w", transfer.ErrInvalid)
@@ -98,7 +98,7 @@ func NewBatcher[T any](data Dataset[T], config BatcherConfig[T]) (*Batcher[T], e
 	return b, nil
 }
 
-// len is the dataset's. A panic, such as of a nil pointer, is an error.
+// len returns the dataset's length. It returns a panic, such as of a nil pointer, as an error.
 func (b *Batcher[T]) len() (n int, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -108,7 +108,7 @@ func (b *Batcher[T]) len() (n int, err error) {
 	return b.data.Len(), nil
 }
 
-// measure finds out how samples are stacked.
+// measure sets the parts and sizes for stacking.
 func (b *Batcher[T]) measure() (err error) {
 	if b.parts, err = partsOf[T](); err != nil || len(b.Fields) > 0 || b.Samples < 1 {
 		return err
@@ -127,7 +127,7 @@ type outcome[T any] struct {
 	err    error
 }
 
-// read reads sample i for an epoch. A panic is its error.
+// read reads sample i for an epoch. It returns a panic as an error.
 func (b *Batcher[T]) read(epoch, i int) (o outcome[T]) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -144,7 +144,7 @@ func (b *Batcher[T]) read(epoch, i int) (o outcome[T]) {
 	return o
 }
 
-// random returns the randomness of a sample in an epoch.
+// random returns the random source of a sample in an epoch.
 func (b *Batcher[T]) random(epoch, i int) *rand.Rand {
 	var seed [32]byte
 	for k, v := range [...]uint64{b.Seed, uint64(epoch), uint64(i)} {
@@ -153,7 +153,7 @@ func (b *Batcher[T]) random(epoch, i int) *rand.Rand {
 	return rand.New(rand.NewChaCha8(seed))
 }
 
-// String is such as "batcher of 60000 samples: 469 batches of 128, 8 workers".
+// String returns a text such as "batcher of 60000 samples: 469 batches of 128, 8 workers".
 func (b *Batcher[T]) String() string {
 	return fmt.Sprintf("batcher of %d samples: %d batches of %d, %d workers", b.Samples, b.Batches(), b.Batch, b.workers)
 }

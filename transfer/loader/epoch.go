@@ -8,20 +8,21 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// An epoch is a goroutine that fills slots and sends them to Next, in order, until the source ends.
-// It owns one slot at a time, between taking it from the loader's free ones and sending it; ready
-// has room for all slots and one error, so that sending never blocks and an epoch that is given up
-// ends as soon as its source returns. Whoever ends it takes the slots out of ready.
+// An epoch is a goroutine that fills slots and sends them to Next in order, until the source ends.
+// It owns one slot at a time, from receiving it on the loader's free channel to sending it on
+// ready. The capacity of ready is all slots and one error, so that sending never blocks and a
+// cancelled epoch ends as soon as its source returns. giveUp then receives the remaining slots from
+// ready.
 
 // epoch is one run of a source.
 type epoch struct {
 	cancel context.CancelFunc
 	ready  chan item     // never full; closed at the end
-	ended  func()        // called after the source's last call, when cancel was; nil: nothing
+	ended  func()        // called after cancel and the source's last call; may be nil
 	done   chan struct{} // closed when the goroutine has ended
 }
 
-// item is a batch, or the error in its place.
+// item is a batch, or the error instead of it.
 type item struct {
 	slot  *slot
 	index int64
@@ -29,12 +30,12 @@ type item struct {
 }
 
 // Start begins an epoch: the loader's goroutine calls source until it returns io.EOF or an error.
-// An epoch that has not ended is given up first: Start waits until its source has returned, and its
-// batches that Next has not returned are lost. Batches that are still held stay valid. The ring is
-// used again, so that epochs take no further memory.
+// Start first cancels an epoch that has not ended and waits until its source has returned. Batches
+// of that epoch that Next has not returned are lost; batches that are still held stay valid. Epochs
+// reuse the ring and allocate no further memory.
 //
-// ctx is the source's and the uploads', for as long as the epoch lasts; when it ends, Next returns
-// its error.
+// ctx is the context of the source and of the uploads during the whole epoch. When it ends, Next
+// returns its error.
 func (l *Loader) Start(ctx context.Context, source Source) error {
 	if source == nil {
 		return fmt.Errorf("loader: Start without a source: %w", transfer.ErrInvalid)
@@ -43,7 +44,7 @@ func (l *Loader) Start(ctx context.Context, source Source) error {
 	return err
 }
 
-// start is Start of a source that has something to end: ended waits for the source's goroutines.
+// start is Start of a source with goroutines: ended ends and waits for them; it may be nil.
 func (l *Loader) start(ctx context.Context, source Source, ended func()) (*epoch, error) {
 	if err := l.takeTurn(ctx, "Start"); err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func (l *Loader) start(ctx context.Context, source Source, ended func()) (*epoch
 	if err := l.giveUp(ctx); err != nil {
 		return nil, err
 	}
-	// What is uploaded counts for who takes it, in Next, and not for who happened to call Start.
+	// Uploads count in the meter of Next's context, not in that of Start's.
 	ctx, cancel := context.WithCancel(transfer.WithoutMeter(ctx))
 	e := &epoch{cancel: cancel, ready: make(chan item, len(l.slots)+1), ended: ended, done: make(chan struct{})}
 	l.epoch = e
@@ -63,7 +64,7 @@ func (l *Loader) start(ctx context.Context, source Source, ended func()) (*epoch
 	return e, nil
 }
 
-// giveUp ends the present epoch.
+// giveUp cancels the current epoch and waits for its end.
 func (l *Loader) giveUp(ctx context.Context) error {
 	if l.epoch == nil {
 		return nil
@@ -83,8 +84,8 @@ func (l *Loader) giveUp(ctx context.Context) error {
 	return nil
 }
 
-// run is the epoch's goroutine. Whatever ends it, a panic of the source or its Goexit included, the
-// slot goes back, and ready and done are closed.
+// run is the epoch's goroutine. On every path, even after a Goexit of the source, it returns its
+// slot and closes ready and done.
 func (e *epoch) run(ctx context.Context, l *Loader, source Source) {
 	var last item
 	goexit := true
@@ -102,7 +103,7 @@ func (e *epoch) run(ctx context.Context, l *Loader, source Source) {
 		}
 		close(e.ready)
 		if e.ended != nil {
-			e.ended() // after the last item, which does not wait for a slow read
+			e.ended() // after the last item, so that it does not wait for a slow read
 		}
 		close(e.done)
 	}()

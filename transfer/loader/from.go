@@ -19,18 +19,18 @@ import (
 //		if err != nil {
 //			return err
 //		}
-//		at = batcher.Next(at) // what a checkpoint keeps
+//		at = batcher.Next(at) // to save in a checkpoint
 //	}
 //
-// Each batch is released when the body of the loop has ended, if the body did not release it. An
-// error comes with a nil batch, in the place of the batch, and ends the loop: of At, Transform and
-// Collate with the number of the sample or batch; of the device; and ctx's when it ends. Batches
-// before it come first. After a loop that was left early, workers wait until [Loader.Start],
-// another From or [Loader.Close] ends them; those wait for reads that have begun. An error of
-// releasing the batch that such a loop had is that of the next use of the loader.
+// Each batch is released after the loop's body, unless the body released it. An error comes with a
+// nil batch and ends the loop, after all batches before it. It is an error of At, Transform or
+// Collate with the index of the sample or batch, an error of the device, or ctx's. If the loop is
+// left early, the workers wait until [Loader.Start], another From or [Loader.Close] ends them,
+// which wait for reads that have begun. If the release of the last batch fails then, the next use
+// of the loader returns its error.
 //
-// A loader has one epoch at a time, so that a loop inside of the body needs a loader of its own;
-// otherwise the outer loop ends with [transfer.ErrInvalid]. A position out of range wraps
+// A loader has one epoch at a time, so a loop inside of the body needs another loader; otherwise
+// the outer loop ends with [transfer.ErrInvalid]. A position out of range wraps
 // [transfer.ErrRange].
 func (b *Batcher[T]) From(ctx context.Context, l *Loader, at Position) iter.Seq2[*Minibatch, error] {
 	return func(yield func(*Minibatch, error) bool) {
@@ -63,7 +63,7 @@ func (b *Batcher[T]) start(ctx context.Context, l *Loader, at Position) (*epoch,
 	return l.start(ctx, b.cut(order, r.collate), r.end)
 }
 
-// use lets the loop's body use a batch, and releases it.
+// use passes a batch to the loop's body and then releases it.
 func use(batch *Minibatch, yield func(*Minibatch, error) bool) (more bool, err error) {
 	defer func() {
 		if r := batch.Release(); !errors.Is(r, transfer.ErrReleased) {

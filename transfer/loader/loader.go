@@ -14,42 +14,42 @@ import (
 
 // Loader uploads the batches of a [Source] while earlier ones are used.
 //
-// It has a ring of N+1 slots, each with pinned memory and a block for every field, all allocated by
-// New. Its goroutine lets the source fill a slot's pinned memory and queues the upload on the copy
-// stream, up to N batches ahead. [Loader.Next] makes the compute stream wait for the upload, and
-// [Minibatch.Release] makes the copy stream wait, before it overwrites the slot, for what the
-// compute stream was given until then. The host waits only in Next: for data, and so that at most N
-// steps are in flight.
+// It has a ring of N+1 slots (N is [Config].Ahead), each with pinned memory and a block for every
+// field, all allocated by New. Its goroutine calls the source to fill a slot's pinned memory and
+// queues the upload on the copy stream, up to N batches ahead. [Loader.Next] makes the compute
+// stream wait for the upload. [Minibatch.Release] makes the copy stream wait, before it overwrites
+// the slot, for the work that the compute stream has queued until then. The host waits only in
+// Next: for data, and so that at most N steps are in flight.
 //
-// Next and Start are for one goroutine at a time; a second one waits for the first. Batches may be
-// released from any.
+// Next and Start run on one goroutine at a time; a second one waits for the first. Batches may be
+// released from any goroutine.
 type Loader struct {
 	pool     *transfer.Pool
 	compute  device.Stream
 	copy     device.Stream
 	ownCopy  bool
 	slots    []*slot       // the ring
-	free     chan *slot    // slots that may be filled; has room for all
+	free     chan *slot    // slots that may be filled; its capacity is all slots
 	turn     chan struct{} // holds one value while Next, Start or Close has the turn
 	closed   chan struct{} // closed by Close
 	broken   chan struct{} // closed when lost is set
-	releases callgate.Gate // of Release, so that Close waits for them
+	releases callgate.Gate // of Releases, so that Close waits for them
 
 	epoch *epoch // guarded by turn
 
 	mu    sync.Mutex // never held across a call of the device
-	steps []*slot    // released, in that order, not known to be consumed
-	held  int        // batches that Next returned and that were not released
-	lost  error      // of a Release that could not say when its slot is free
+	steps []*slot    // released slots not known to be consumed, in the order of release
+	held  int        // batches that Next returned and that are not released
+	lost  error      // of a Release that could not record the end of its slot's use
 	stats Stats
 
 	closing  sync.Once
 	closeErr error
 }
 
-// Stats is what a loader has done since New.
+// Stats are the statistics of a loader since New.
 type Stats struct {
-	// Epochs counts Starts, Batches what Next returned, Bytes the bytes in them.
+	// Epochs counts the epochs begun, Batches the batches that Next returned, Bytes their bytes.
 	Epochs, Batches, Bytes int64
 	// Waited is the time that Next waited for data.
 	Waited time.Duration
@@ -57,9 +57,9 @@ type Stats struct {
 	Throttled time.Duration
 }
 
-// New makes a loader and allocates its ring: (N+1) times the fields' capacities, in blocks of the
-// copy stream and in pinned memory of p. Start begins an epoch. It must be closed, before pool and
-// cache.
+// New returns a loader and allocates its ring: N+1 times the fields' capacities, in blocks of the
+// copy stream and in pinned memory of p. [Batcher.From] or [Loader.Start] begins an epoch. The
+// caller must close the loader before the pool and the cache.
 func New(ctx context.Context, p *transfer.Pool, cfg Config) (*Loader, error) {
 	ahead := cfg.Ahead
 	if ahead == 0 {
@@ -90,15 +90,15 @@ func New(ctx context.Context, p *transfer.Pool, cfg Config) (*Loader, error) {
 	return l, nil
 }
 
-// Stats returns what the loader has done.
+// Stats returns the loader's statistics.
 func (l *Loader) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.stats
 }
 
-// takeTurn takes the turn of Next and Start. It is a channel and not a lock, since who waits for it
-// must wake when ctx ends or the loader closes.
+// takeTurn takes the turn of Next and Start. The turn is a channel and not a lock, because a
+// waiting goroutine must wake when ctx ends or the loader closes.
 func (l *Loader) takeTurn(ctx context.Context, call string) error {
 	if l.open() {
 		if err := checkContext(call, ctx); err != nil {
@@ -109,7 +109,7 @@ func (l *Loader) takeTurn(ctx context.Context, call string) error {
 			if l.open() {
 				return nil
 			}
-			l.passTurn() // Close had the turn before
+			l.passTurn() // Close had the turn first
 		case <-l.closed:
 		case <-ctx.Done():
 			return fmt.Errorf("loader: %s: %w", call, ctx.Err())
@@ -121,7 +121,7 @@ func (l *Loader) takeTurn(ctx context.Context, call string) error {
 // passTurn ends a turn.
 func (l *Loader) passTurn() { <-l.turn }
 
-// open reports whether Close was not called.
+// open reports whether Close has not been called yet.
 func (l *Loader) open() bool {
 	select {
 	case <-l.closed:
@@ -131,17 +131,17 @@ func (l *Loader) open() bool {
 	}
 }
 
-// Close gives up the epoch, waits for its source to return, and gives back the ring. Batches still
-// held are reported as an error, and their blocks are freed too: after what the compute stream has
-// queued by now. Calling Close again returns the same error; Next and Start return
-// [transfer.ErrClosed] from then on.
+// Close cancels the epoch, waits for its source to return, and frees the ring. If batches are still
+// held, the error counts them; their blocks are freed too, after the work that the compute stream
+// has queued by then. Calling Close again returns the same error. Next and Start then return
+// [transfer.ErrClosed].
 func (l *Loader) Close() error {
 	l.closing.Do(func() { l.closeErr = l.close() })
 	return l.closeErr
 }
 
-// close ends what runs, in this order: who waits, the epoch with its source, and Releases; then
-// nobody uses the slots.
+// close wakes waiting calls, ends the epoch with its source, and waits for Releases, in this order.
+// After that nothing uses the slots.
 func (l *Loader) close() error {
 	close(l.closed)
 	l.turn <- struct{}{}
@@ -164,7 +164,7 @@ func (l *Loader) close() error {
 	return errors.Join(errs...)
 }
 
-// String is such as "loader on host: 12 batches, 1 held".
+// String returns a text such as "loader on host: 12 batches, 1 held".
 func (l *Loader) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

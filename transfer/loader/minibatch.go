@@ -19,15 +19,16 @@ type Minibatch struct {
 	released atomic.Bool
 }
 
-// Index counts the batches of the epoch from 0.
+// Index returns the batch's index since the start of the epoch by Start or From, from 0.
 func (b *Minibatch) Index() int64 { return b.index }
 
-// Fields is the number of fields.
+// Fields returns the number of fields.
 func (b *Minibatch) Fields() int { return len(b.bytes) }
 
-// Field is the block of field i. Its first Bytes(i) bytes are the source's; the loader owns it, so
-// it must not be freed. Work queued on the compute stream until Release may use it. Of a batch that
-// was released, and for an i that is not 0 to Fields()-1, it is the zero Block.
+// Field returns the block of field i. Its first Bytes(i) bytes are the source's data. The loader
+// owns the block, so it must not be freed. Work that is queued on the compute stream before Release
+// may use it. After Release, and for an i that is not 0 to Fields()-1, Field returns the zero
+// Block.
 func (b *Minibatch) Field(i int) memcache.Block {
 	if i < 0 || i >= len(b.bytes) || b.released.Load() {
 		return memcache.Block{}
@@ -35,7 +36,8 @@ func (b *Minibatch) Field(i int) memcache.Block {
 	return b.slot.blocks[i]
 }
 
-// Bytes is how many bytes the source filled in field i. It is 0 for an i that is not 0 to Fields()-1.
+// Bytes returns the number of bytes that the source filled in field i, or 0 for an i that is not 0
+// to Fields()-1.
 func (b *Minibatch) Bytes(i int) int64 {
 	if i < 0 || i >= len(b.bytes) {
 		return 0
@@ -43,14 +45,14 @@ func (b *Minibatch) Bytes(i int) int64 {
 	return b.bytes[i]
 }
 
-// Waited is how long Next waited for this batch's data: near 0 if the source keeps up. Time spent
-// because N steps were in flight is not in it.
+// Waited returns how long Next waited for this batch's data. It is near 0 if the source keeps up.
+// The wait for earlier steps (Stats.Throttled) is not included.
 func (b *Minibatch) Waited() time.Duration { return b.waited }
 
-// Release ends the batch: the compute stream has all the work that uses it. The slot is overwritten
-// when that is done. Where the device refuses to record when that is, the slot is not used again, and
-// the error is also Next's from then on. A second Release wraps [transfer.ErrReleased], one after
-// the loader's Close [transfer.ErrClosed].
+// Release ends the batch. All work that uses it must be queued on the compute stream by then; the
+// slot is overwritten after that work. If the device can't record an event for it, the slot is not
+// used again, and Next returns the same error from then on. The error of a second Release wraps
+// [transfer.ErrReleased], and that of a Release after the loader's Close [transfer.ErrClosed].
 func (b *Minibatch) Release() error {
 	if !b.released.CompareAndSwap(false, true) {
 		return fmt.Errorf("loader: Release of batch %d, which was %w before", b.index, transfer.ErrReleased)
@@ -70,7 +72,8 @@ func (b *Minibatch) Release() error {
 	case err == nil:
 		l.steps = append(l.steps, b.slot)
 	case !l.compute.Closed():
-		// Nothing says when the slot is free, so it is not used again, and the loader is over.
+		// The end of the slot's use is unknown, so the slot is not used again, and the loader is
+		// unusable.
 		err = fmt.Errorf("loader: Release of batch %d: %w", b.index, err)
 		if l.lost == nil {
 			l.lost = err
@@ -82,7 +85,7 @@ func (b *Minibatch) Release() error {
 	return nil
 }
 
-// String is such as "batch 3 with 2 fields".
+// String returns a text such as "batch 3 with 2 fields".
 func (b *Minibatch) String() string {
 	return fmt.Sprintf("batch %d with %d fields", b.index, len(b.bytes))
 }

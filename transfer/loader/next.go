@@ -10,18 +10,18 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Next returns the next batch of the epoch. Work that is then queued on the compute stream runs
-// after its upload. io.EOF means that the epoch is over; the source's error, or the context's of
-// Start, comes once, in the place of the batch, and io.EOF after it.
+// Next returns the next batch of the epoch. Work that is queued on the compute stream afterwards
+// runs after the batch's upload. io.EOF means the end of the epoch. An error of the source or of
+// Start's context is returned once instead of the batch, and then io.EOF.
 //
-// Next waits for the source, and while N steps are in flight, until ctx ends; then nothing is lost,
-// and the batch comes with the next call. Where the device refuses to let the compute stream wait
-// for a batch, the batch is lost, and the error is the device's. The copies of a batch count in the
-// [transfer.Meter] of ctx, and not in the one that Start was called with, and are used with ctx
-// ([transfer.Ahead]). A loop that holds all N+1 batches gets [transfer.ErrInFlight].
+// Next waits for the source, and while N steps are in flight, until ctx ends. In that case no batch
+// is lost; the next call returns it. If the device can't make the compute stream wait for a batch,
+// the batch is lost, and the error is the device's. The copies of a batch count in the
+// [transfer.Meter] of ctx, not in that of Start's context, and their use is reported with ctx
+// ([transfer.Ahead]). If the caller holds all N+1 batches, the error wraps [transfer.ErrInFlight].
 func (l *Loader) Next(ctx context.Context) (*Minibatch, error) { return l.nextOf(ctx, nil) }
 
-// nextOf is Next for a caller that wants batches of that epoch alone. nil: of any.
+// nextOf is Next for batches of epoch e alone, or of any epoch if e is nil.
 func (l *Loader) nextOf(ctx context.Context, e *epoch) (*Minibatch, error) {
 	if err := l.takeTurn(ctx, "Next"); err != nil {
 		return nil, err
@@ -39,9 +39,10 @@ func (l *Loader) nextOf(ctx context.Context, e *epoch) (*Minibatch, error) {
 	return b, err
 }
 
-// next is Next of the goroutine that has the turn, with the time that it waited for data.
+// next is Next for the goroutine that has the turn. waited is its wait for data.
 func (l *Loader) next(ctx context.Context) (_ *Minibatch, waited time.Duration, err error) {
-	// First the device's pace, then the data's: each wait is counted apart, since other things help against each.
+	// The waits for the device and for data are counted separately, because they have different
+	// remedies.
 	if err := l.throttle(ctx); err != nil {
 		return nil, 0, err
 	}
@@ -60,7 +61,7 @@ func (l *Loader) next(ctx context.Context) (_ *Minibatch, waited time.Duration, 
 		return nil, waited, it.err
 	}
 	it.slot.ahead.Use(ctx)
-	// A batch that compute can't wait for is lost; its slot is not.
+	// If compute can't wait for the batch, the batch is lost, but its slot is not.
 	if err := it.slot.handOver(l.compute); err != nil {
 		l.free <- it.slot
 		return nil, waited, fmt.Errorf("loader: Next: %w", err)
@@ -80,9 +81,9 @@ func (l *Loader) next(ctx context.Context) (_ *Minibatch, waited time.Duration, 
 	return b, waited, nil
 }
 
-// throttle waits until fewer than N steps are in flight. Without it a host that runs ahead would
-// queue work on the compute stream until that is full, and hold the memory of all of it; and what
-// it measures of a step would be another step's.
+// throttle waits until fewer than N steps are in flight. Without it the host would queue work on
+// the compute stream until that is full, and the memory of all that work would stay allocated. The
+// host's measurements of a step would then belong to another step.
 func (l *Loader) throttle(ctx context.Context) error {
 	begin := time.Now()
 	for {
@@ -100,7 +101,8 @@ func (l *Loader) throttle(ctx context.Context) error {
 			l.mu.Unlock()
 			return nil
 		}
-		// Steps end in their order, so the oldest is the first to make room. Only Next takes from steps, and it has the turn.
+		// Steps end in their order, so the oldest is the first to end. Only Next removes from
+		// steps, and it has the turn.
 		oldest := l.steps[0]
 		l.mu.Unlock()
 		if err := oldest.awaitConsumed(ctx); err != nil {
@@ -113,7 +115,7 @@ func (l *Loader) throttle(ctx context.Context) error {
 }
 
 // receive waits for an item of the epoch, and wakes when ctx ends, the loader closes, or a Release
-// was lost.
+// sets lost.
 func (l *Loader) receive(ctx context.Context) (item, bool, error) {
 	select {
 	case it, ok := <-l.epoch.ready:
@@ -127,7 +129,7 @@ func (l *Loader) receive(ctx context.Context) (item, bool, error) {
 	}
 }
 
-// observeNext tells the pool's observer that Next begins. The function it returns ends it.
+// observeNext notifies the pool's observer that Next begins. The returned function reports its end.
 func (l *Loader) observeNext(ctx context.Context) func(*Minibatch, time.Duration, error) {
 	observer := l.pool.Observer()
 	if observer == nil {

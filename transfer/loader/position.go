@@ -7,14 +7,16 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Position is a place in a [Sampler]'s data: what a training has used, which a checkpoint keeps. Its zero value is the beginning. What a
-// loader has read ahead does not count.
+// Position is a position in a [Sampler]'s data: the epochs and batches that a training has used,
+// for checkpoints. Batches that a loader has only read ahead do not count. The zero value is the
+// beginning.
 type Position struct {
 	Epoch int
-	Batch int // how many batches of the epoch were used
+	Batch int // number of batches of the epoch that were used
 }
 
-// Next is the position after one more batch: behind the last one it is the beginning of the next epoch.
+// Next returns the position after one more batch. After the last one it is the beginning of the
+// next epoch.
 func (s Sampler) Next(p Position) Position {
 	p.Batch++
 	if p.Batch >= s.Batches() {
@@ -23,8 +25,8 @@ func (s Sampler) Next(p Position) Position {
 	return p
 }
 
-// EpochFrom is [Sampler.Epoch] without the batches that were used. A position that is none of the epoch's, such as one of a
-// sampler with other batches, wraps [transfer.ErrRange].
+// EpochFrom is [Sampler.Epoch] without the batches before p. A position outside of the epoch, such
+// as one of a sampler with more batches, wraps [transfer.ErrRange].
 func (s Sampler) EpochFrom(p Position, read func(ctx context.Context, samples []int, fields [][]byte) error) (Source, error) {
 	if err := s.checkPosition("EpochFrom", p); err != nil {
 		return nil, err
@@ -32,7 +34,7 @@ func (s Sampler) EpochFrom(p Position, read func(ctx context.Context, samples []
 	return s.epochFrom(p, read)
 }
 
-// checkPosition requires a position of the sampler's.
+// checkPosition requires a position of the sampler.
 func (s Sampler) checkPosition(call string, p Position) error {
 	if p.Epoch < 0 || p.Batch < 0 || p.Batch > s.Batches() {
 		return fmt.Errorf("loader: %s epoch %d, batch %d: %w: an epoch has %d batches", call, p.Epoch, p.Batch, transfer.ErrRange, s.Batches())

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// Workers read an epoch's samples ahead of the loader's goroutine. That goroutine asks for samples
-// by their places in the order, and takes them in that order. It asks for one more when it takes
-// one, so that neither channel is ever full: workers wait for requests only, and end as soon as
-// their reads return.
+// Workers read an epoch's samples ahead of the loader's goroutine. That goroutine requests samples
+// by their positions in the order and takes them in that order. It requests one more for each that
+// it takes, so that neither channel is ever full: workers wait only for requests, and end as soon
+// as their reads return.
 
 // readahead reads the samples of one epoch. Its methods are for the loader's goroutine, except work
 // and read.
@@ -17,24 +17,26 @@ type readahead[T any] struct {
 	b       *Batcher[T]
 	epoch   int
 	order   []int
-	asked   int             // how many samples of the order were asked for
-	taken   int             // and taken
-	wanted  chan int        // places in the order; closed by end
+	asked   int             // number of samples requested
+	taken   int             // number of samples taken
+	wanted  chan int        // requested positions in the order; closed by end
 	got     chan arrival[T] // in any order
-	arrived []*outcome[T]   // of place k at k modulo the length, until it is taken
+	arrived []*outcome[T]   // position k at k modulo the length, until it is taken
 	batch   []T
 	workers sync.WaitGroup
 }
 
-// arrival is the sample of a place in the order.
+// arrival is the sample at a position in the order.
 type arrival[T any] struct {
 	place int
 	outcome[T]
 }
 
-// ahead returns the readers of the rest of an epoch. They start with the first call of collate.
+// ahead returns the readahead of the rest of an epoch. Its workers start with the first call of
+// collate.
 func (b *Batcher[T]) ahead(epoch int, order []int) *readahead[T] {
-	// A batch lets other workers go on during a slow read, and two for each during Collate.
+	// One batch of requests keeps other workers busy during a slow read, and two for each worker
+	// during Collate.
 	n := min(b.Batch, len(order)) + 2*b.workers
 	n = min(n, len(order))
 	return &readahead[T]{
@@ -49,7 +51,7 @@ func (r *readahead[T]) collate(ctx context.Context, samples []int, fields [][]by
 		r.begin(ctx)
 	}
 	defer func() {
-		clear(r.batch) // it keeps no sample
+		clear(r.batch) // keeps no reference to a sample
 		r.batch = r.batch[:0]
 	}()
 	for range samples {
@@ -75,7 +77,7 @@ func (r *readahead[T]) begin(ctx context.Context) {
 	}
 }
 
-// ask asks for the next sample, if there is one.
+// ask requests the next sample, if there is one.
 func (r *readahead[T]) ask() {
 	if r.asked < len(r.order) {
 		r.wanted <- r.asked
@@ -101,7 +103,7 @@ func (r *readahead[T]) take(ctx context.Context) (*outcome[T], error) {
 	return o, o.err
 }
 
-// work is a worker: it reads samples until there are no more, or ctx ends.
+// work is a worker's loop: it reads requested samples until there are no more, or ctx ends.
 func (r *readahead[T]) work(ctx context.Context) {
 	for place := range r.wanted {
 		if ctx.Err() != nil {
@@ -111,7 +113,8 @@ func (r *readahead[T]) work(ctx context.Context) {
 	}
 }
 
-// read reads a sample and delivers it. A Goexit of the dataset ends the worker, after an error.
+// read reads a sample and sends it. If the dataset calls runtime.Goexit, it sends an error before
+// the worker ends.
 func (r *readahead[T]) read(place int) {
 	a, goexit := arrival[T]{place: place}, true
 	defer func() {
@@ -124,7 +127,7 @@ func (r *readahead[T]) read(place int) {
 	goexit = false
 }
 
-// end ends the workers, and waits for them, after the last take.
+// end ends the workers and waits for them. No take follows.
 func (r *readahead[T]) end() {
 	close(r.wanted)
 	r.workers.Wait()

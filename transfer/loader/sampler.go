@@ -10,30 +10,34 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Sampler cuts a data set of samples into batches for a [Loader] (torch.utils.data.DataLoader's
+// Sampler divides a data set of samples into batches for a [Loader] (torch.utils.data.DataLoader's
 // shuffle, batch_size and drop_last).
 type Sampler struct {
-	// Samples is the number of samples in the data set, Batch that in a batch; each at least 1. An epoch's order takes 8
-	// bytes a sample.
+	// Samples is the number of samples in the data set, Batch the number in a batch; each at least
+	// 1. An epoch's order takes 8 bytes per sample.
 	Samples, Batch int
-	// Fields are the bytes that one sample takes in each field of a batch; each at least 1.
+	// Fields are the bytes of one sample in each field of a batch; each at least 1.
 	Fields []int64
-	// Shuffle orders the samples at random, differently in each epoch: the same order for the same Seed and epoch, on any
-	// machine. Otherwise they come as they are.
+	// Shuffle orders the samples at random, differently in each epoch. The order depends only on
+	// Seed and the epoch, on any machine. Without Shuffle the order is that of the data set.
 	Shuffle bool
 	Seed    uint64
-	// DropLast leaves out what does not fill a batch at the end of an epoch.
+	// DropLast leaves out the samples at the end of an epoch that do not fill a batch.
 	DropLast bool
-	// Rank is this one of Ranks that share the data set, each with batches of its own (torch.utils.data.DistributedSampler): of the order that all of them make alike, by
-	// the same Seed, it has every Ranks-th sample, from the Rank-th on. So the k-th batches of all ranks are together what one rank would have in its k-th batch of Ranks times as many. All ranks have
-	// as many samples: the first ones of the order come again at its end, or with DropLast the last ones don't come. Ranks of 0 is 1.
+	// Rank, from 0 to Ranks-1, selects this rank's share of a data set that Ranks ranks share
+	// (torch.utils.data.DistributedSampler). All ranks compute the same order with the same Seed,
+	// and each takes every Ranks-th sample from the Rank-th on. So the k-th batches of all ranks
+	// together are the k-th batch of a single rank with a batch Ranks times as large. All ranks
+	// have the same number of samples: the first samples of the order are repeated at its end, or
+	// with DropLast the last ones are left out. 0 Ranks is 1.
 	Rank, Ranks int
 }
 
 const maxSamples = min(1<<36, math.MaxInt/8) // the order of 1<<36 takes 512 GiB
 
-// Capacities are the bytes of a whole batch in each field: [Config].Fields. Where a product is no
-// number of bytes, it is 0 or math.MaxInt64, which [New] refuses, as Epoch does its factors.
+// Capacities returns the bytes of a whole batch in each field, for [Config].Fields. If factors are
+// invalid or their product overflows, it is 0 or math.MaxInt64, which [New] refuses; Epoch refuses
+// these factors too.
 func (s Sampler) Capacities() []int64 {
 	c := make([]int64, len(s.Fields))
 	for i, n := range s.Fields {
@@ -48,7 +52,8 @@ func (s Sampler) Capacities() []int64 {
 	return c
 }
 
-// Batches is the number of batches in an epoch. It is 0 if there are no samples, or none in a batch.
+// Batches returns the number of batches in an epoch. It is 0 if Samples or Batch is less than 1, or
+// if DropLast leaves no whole batch.
 func (s Sampler) Batches() int {
 	if s.Samples < 1 || s.Batch < 1 {
 		return 0
@@ -61,7 +66,7 @@ func (s Sampler) Batches() int {
 	return n
 }
 
-// mine is how many samples this rank has of an epoch, those too that fill no batch.
+// mine returns the number of this rank's samples in an epoch, including those that fill no batch.
 func (s Sampler) mine() int {
 	ranks := max(s.Ranks, 1)
 	n := s.Samples / ranks
@@ -71,10 +76,10 @@ func (s Sampler) mine() int {
 	return n
 }
 
-// Epoch is the source of an epoch's batches. It calls read for each, on the loader's goroutine,
-// with the numbers of the samples and the fields cut to their sizes: read writes sample samples[k]
-// at fields[i][k*Fields[i]:]. The slices are read's until it returns. Numbers of a Sampler that
-// can't be used wrap [transfer.ErrRange], a nil read [transfer.ErrInvalid].
+// Epoch returns the source of an epoch's batches. The source calls read for each batch, on the
+// loader's goroutine, with the indices of the samples and the fields cut to their sizes: read
+// writes sample samples[k] at fields[i][k*Fields[i]:]. read must not keep the slices. Invalid
+// values of the Sampler wrap [transfer.ErrRange], a nil read [transfer.ErrInvalid].
 func (s Sampler) Epoch(number int, read func(ctx context.Context, samples []int, fields [][]byte) error) (Source, error) {
 	return s.epochFrom(Position{Epoch: number}, read)
 }
@@ -89,13 +94,13 @@ func (s Sampler) epochFrom(p Position, read func(ctx context.Context, samples []
 	return s.cut(s.rest(p), read), nil
 }
 
-// rest is an epoch's order from a position on.
+// rest returns an epoch's order from a position on.
 func (s Sampler) rest(p Position) []int {
 	order := s.Order(p.Epoch)
 	return order[min(p.Batch*s.Batch, len(order)):]
 }
 
-// cut is the source of the batches of an order.
+// cut returns the source of the batches of an order.
 func (s Sampler) cut(order []int, read func(ctx context.Context, samples []int, fields [][]byte) error) Source {
 	next := 0
 	return func(ctx context.Context, fields [][]byte) error {
@@ -120,8 +125,8 @@ func (s Sampler) cut(order []int, read func(ctx context.Context, samples []int, 
 	}
 }
 
-// Order is the order of an epoch's samples on this rank, without those that DropLast leaves out. It is nil where
-// Epoch refuses the number of samples, or the rank.
+// Order returns the order of an epoch's samples on this rank, without those that DropLast leaves
+// out. It is nil if Samples or the rank is invalid.
 func (s Sampler) Order(epoch int) []int {
 	if s.Samples < 1 || int64(s.Samples) > maxSamples || !s.isRank() {
 		return nil
@@ -143,7 +148,7 @@ func (s Sampler) Order(epoch int) []int {
 	return order
 }
 
-// dealt is this rank's part of the order of all.
+// dealt returns this rank's part of the common order.
 func (s Sampler) dealt(order []int) []int {
 	mine := make([]int, s.mine())
 	for k := range mine {
@@ -152,10 +157,9 @@ func (s Sampler) dealt(order []int) []int {
 	return mine
 }
 
-// isRank reports whether Rank is one of Ranks.
 func (s Sampler) isRank() bool { return s.Ranks >= 0 && s.Rank >= 0 && s.Rank < max(s.Ranks, 1) }
 
-// check says why there is no epoch: numbers below 1, or a batch larger than a field may be.
+// check returns an error for values below 1, and for a batch larger than a field may be.
 func (s Sampler) check() error {
 	if s.Samples < 1 || s.Batch < 1 || len(s.Fields) == 0 {
 		return fmt.Errorf("loader: a Sampler of %d samples in batches of %d with %d fields: %w: want at least 1 of each",
@@ -169,7 +173,7 @@ func (s Sampler) check() error {
 	}
 	for i, n := range s.Fields {
 		if n < 1 || n > maxField/int64(s.Batch) {
-			return fmt.Errorf("loader: a Sampler with %d bytes a sample in field %d: %w: want 1 to %d for batches of %d",
+			return fmt.Errorf("loader: a Sampler with %d bytes per sample in field %d: %w: want 1 to %d for batches of %d",
 				n, i, transfer.ErrRange, maxField/int64(s.Batch), s.Batch)
 		}
 	}

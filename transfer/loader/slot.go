@@ -12,20 +12,20 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// A slot goes round: free → filled by the source → uploaded → handed to compute → released → free.
-// Two events order it, and no host wait: uploaded lets the compute stream wait for the copy stream,
-// consumed the other way. The source fills pinned memory while the upload of the slot before is on
-// its way, so a slot has as many pinned bytes as device bytes.
+// The states of a slot are: free → filled by the source → uploaded → used on the compute stream →
+// released → free. Two events order them instead of host waits: the compute stream waits for
+// uploaded, and the copy stream waits for consumed. The source fills one slot while the previous
+// slot's upload is in flight, so each slot has as many pinned bytes as device bytes.
 
-// slot is one place of a loader's ring. Whoever took it from a channel has it alone.
+// slot is one slot of a loader's ring. The goroutine that received it from a channel owns it.
 type slot struct {
 	blocks   []memcache.Block
 	stages   []transfer.Buffer
 	whole    [][]byte     // the stages' memory
-	fields   [][]byte     // what the source made of it
+	fields   [][]byte     // the parts that the source filled
 	uploaded device.Event // recorded on the copy stream
 	consumed device.Event // recorded on the compute stream
-	used     bool         // consumed is recorded: the next upload waits for it
+	used     bool         // consumed is recorded, so the next upload waits for it
 
 	ahead *transfer.Ahead // the uploads of the batch
 }
@@ -39,7 +39,7 @@ func (l *Loader) newSlot(ctx context.Context, cfg Config) (*slot, error) {
 	return s, nil
 }
 
-// allocate fills in what a slot has. After an error close gives back what is there.
+// allocate fills in the slot. After an error the caller must call close.
 func (s *slot) allocate(ctx context.Context, l *Loader, cfg Config) error {
 	ctx = memcache.WithCategory(ctx, memcache.CategoryInput)
 	for i, n := range cfg.Fields {
@@ -64,8 +64,8 @@ func (s *slot) allocate(ctx context.Context, l *Loader, cfg Config) error {
 	return nil
 }
 
-// close gives everything back. The blocks are freed after what the streams that they were recorded
-// on have queued.
+// close frees the slot's memory and events. The blocks are freed after the work that is queued on
+// the streams on which they were recorded.
 func (s *slot) close() error {
 	s.ahead.Unused()
 	var errs []error
@@ -83,9 +83,10 @@ func (s *slot) close() error {
 	return errors.Join(errs...)
 }
 
-// fill lets the source fill the slot, and queues its upload.
+// fill calls the source to fill the slot, and queues its upload.
 func (s *slot) fill(ctx context.Context, l *Loader, source Source, index int64) error {
-	// The pinned memory may still be read by the last upload of this slot. That is the only wait of this goroutine for a copy.
+	// The slot's last upload may still read the pinned memory. This is the goroutine's only wait
+	// for a copy.
 	for i, b := range s.stages {
 		err := b.Wait(ctx)
 		if b.IsZero() || errors.Is(err, transfer.ErrInFlight) {
@@ -95,7 +96,7 @@ func (s *slot) fill(ctx context.Context, l *Loader, source Source, index int64) 
 			return err
 		}
 	}
-	// The source of the last time cut them.
+	// The last call of the source shortened the fields.
 	copy(s.fields, s.whole)
 	if err := source.call(ctx, s.fields); err != nil {
 		if err == io.EOF {
@@ -106,13 +107,13 @@ func (s *slot) fill(ctx context.Context, l *Loader, source Source, index int64) 
 	if err := checkFields(s.fields, s.whole); err != nil {
 		return batchError(index, err)
 	}
-	// The stream waits, not the host: the source's next batch is filled meanwhile.
+	// The stream waits and not the host, so that the source can fill the next batch meanwhile.
 	if s.used {
 		if err := l.copy.Wait(s.consumed); err != nil {
 			return fmt.Errorf("loader: %w", err)
 		}
 	}
-	s.ahead.Unused() // of a batch that Next did not return
+	s.ahead.Unused() // the last batch's, if Next did not return it
 	if l.pool.Observer() != nil {
 		ctx, s.ahead = transfer.WithAhead(ctx)
 	}
@@ -127,7 +128,8 @@ func (s *slot) fill(ctx context.Context, l *Loader, source Source, index int64) 
 	return nil
 }
 
-// renew replaces the stage of an upload that nothing says the end of: the pool frees it after that.
+// renew replaces a stage if the end of its upload is unknown, so that it can't be reused. The pool
+// frees the old one.
 func (s *slot) renew(ctx context.Context, l *Loader, i int) error {
 	err := s.stages[i].Release()
 	s.stages[i] = transfer.Buffer{}
@@ -142,7 +144,7 @@ func (s *slot) renew(ctx context.Context, l *Loader, i int) error {
 	return nil
 }
 
-// handOver makes the compute stream wait for the upload.
+// handOver records the blocks on the compute stream and makes it wait for the upload.
 func (s *slot) handOver(compute device.Stream) error {
 	for _, b := range s.blocks {
 		if err := b.RecordStream(compute); err != nil {
@@ -152,14 +154,14 @@ func (s *slot) handOver(compute device.Stream) error {
 	return compute.Wait(s.uploaded)
 }
 
-// awaitConsumed waits until the compute stream is past the slot's last use. It only bounds the
-// steps in flight, so it orders nothing.
+// awaitConsumed waits until the compute stream has passed the slot's last use. It only bounds the
+// steps in flight, so it orders nothing in race builds.
 func (s *slot) awaitConsumed(ctx context.Context) error {
 	_, err := race.Quietly(func() (struct{}, error) { return struct{}{}, s.consumed.Synchronize(ctx) })
 	return err
 }
 
-// bytes is how many the source filled.
+// bytes returns the number of bytes that the source filled.
 func (s *slot) bytes() int64 {
 	var n int64
 	for _, f := range s.fields {

@@ -11,28 +11,28 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Source fills the next batch of a [Loader]. fields[i] is pinned host memory of the capacity of
-// field i, with undefined contents; the source writes the batch into it and shortens it to what it
-// wrote:
+// Source fills the next batch of a [Loader]. fields[i] is pinned host memory with the capacity of
+// field i and undefined contents. The source writes the batch into it and shortens it to the bytes
+// that it wrote:
 //
 //	n := copy(fields[0], next)
 //	fields[0] = fields[0][:n]
 //
-// It must not keep the memory. [transfer.View] makes it a slice of numbers. The loader calls the
-// source on one goroutine of its own, ahead of the batches' use.
+// It must not keep the memory. [transfer.View] returns it as a slice of numbers. The loader calls
+// the source on a goroutine of its own, ahead of the batches' use.
 //
-// io.EOF, itself and not wrapped, ends the epoch without a batch. Any other error, and a panic, end
-// it too, and [Loader.Next] returns it in the place of that batch. ctx ends when the epoch is given
-// up: then the source should return soon.
+// io.EOF, unwrapped, ends the epoch without a batch. Any other error or a panic also ends it, and
+// [Loader.Next] returns it instead of that batch. ctx ends when the epoch is cancelled; the source
+// should then return soon.
 type Source func(ctx context.Context, fields [][]byte) error
 
-// PanicError is what Next returns for a source, or a read of a sample, that panicked.
+// PanicError is the error that Next returns after a panic of a source or of a read of a sample.
 type PanicError struct {
-	Value any    // what panic got
+	Value any    // the argument of panic
 	Stack []byte // the stack of the goroutine
 }
 
-// Error gives the value and the stack.
+// Error returns a text with the value and the stack.
 func (e *PanicError) Error() string {
 	return fmt.Sprintf("panic: %v\n\n%s", e.Value, e.Stack)
 }
@@ -55,20 +55,20 @@ func (s Source) call(ctx context.Context, fields [][]byte) (err error) {
 	return s(ctx, fields)
 }
 
-// batchError is the error of a source as Next returns it.
+// batchError returns a source's error in the form in which Next returns it.
 func batchError(index int64, err error) error {
 	if errors.Is(err, io.EOF) {
-		// Next's io.EOF means a whole epoch, and this is not one.
+		// An error of Next that is io.EOF means that the epoch is complete, which this one is not.
 		return fmt.Errorf("loader: the source at batch %d: %w: %v", index, io.ErrUnexpectedEOF, err)
 	}
 	return fmt.Errorf("loader: the source at batch %d: %w", index, err)
 }
 
-// checkFields checks what a source made of the fields that it got.
+// checkFields requires that a source has only shortened the fields.
 func checkFields(got, want [][]byte) error {
 	for i, f := range got {
 		if len(f) > 0 && (unsafe.SliceData(f) != unsafe.SliceData(want[i]) || len(f) > len(want[i])) {
-			return fmt.Errorf("it replaced field %d by another slice of %d bytes: %w: want a prefix of the %d bytes that it got",
+			return fmt.Errorf("it replaced field %d by another slice of %d bytes: %w: want a prefix of the %d bytes that were passed in",
 				i, len(f), transfer.ErrInvalid, len(want[i]))
 		}
 	}

@@ -11,12 +11,12 @@ import (
 // part is the part of a sample that is stacked into one field of a batch.
 type part struct {
 	name  string
-	field int     // of the struct; -1: the sample itself
-	slice bool    // else it lies in the sample
-	size  uintptr // of it, or of an element of the slice
+	field int     // index in the struct; -1: the sample itself
+	slice bool    // the sample has a slice; otherwise the values themselves
+	size  uintptr // bytes of the part, or of an element of the slice
 }
 
-// partsOf lists the parts of a T, or returns why it can't be stacked.
+// partsOf returns the parts of a T, or an error if it can't be stacked.
 func partsOf[T any]() ([]part, error) {
 	typ := reflect.TypeFor[T]()
 	if typ.Kind() != reflect.Struct {
@@ -51,7 +51,7 @@ func partOf(typ reflect.Type, field int, name string) (part, error) {
 	return part{name, field, typ.Kind() == reflect.Slice, of.Size()}, nil
 }
 
-// numbers reports whether a value is a number of a fixed size, or an array of such.
+// numbers reports whether typ is a number of a fixed size, or an array of such numbers.
 func numbers(typ reflect.Type) bool {
 	for typ.Kind() == reflect.Array {
 		typ = typ.Elem()
@@ -64,7 +64,7 @@ func numbers(typ reflect.Type) bool {
 	}
 }
 
-// bytes is the part's memory in a sample.
+// bytes returns the part's memory in a sample.
 func (p part) bytes(sample reflect.Value) []byte {
 	v := sample
 	if p.field >= 0 {
@@ -76,7 +76,7 @@ func (p part) bytes(sample reflect.Value) []byte {
 	return unsafe.Slice((*byte)(v.Addr().UnsafePointer()), p.size)
 }
 
-// sizes are the bytes of a sample's parts.
+// sizes returns the bytes of each part of a sample.
 func sizes[T any](parts []part, sample *T) []int64 {
 	all := make([]int64, len(parts))
 	for i, p := range parts {
@@ -85,7 +85,7 @@ func sizes[T any](parts []part, sample *T) []int64 {
 	return all
 }
 
-// stack writes the parts of samples one after the other.
+// stack writes each part of the samples, one sample after the other, into its field.
 func (b *Batcher[T]) stack(indices []int, samples []T, fields [][]byte) error {
 	if len(fields) != len(b.parts) {
 		return fmt.Errorf("samples have %d parts, and the sampler %d fields: %w: leave Sampler.Fields out", len(b.parts), len(fields), transfer.ErrRange)
@@ -95,7 +95,7 @@ func (b *Batcher[T]) stack(indices []int, samples []T, fields [][]byte) error {
 		for i, p := range b.parts {
 			from, n := p.bytes(v), b.Fields[i]
 			if int64(len(from)) != n {
-				return fmt.Errorf("sample %d: %s has %d bytes: %w: want %d, as of every sample, or a Collate",
+				return fmt.Errorf("sample %d: %s has %d bytes: %w: want %d for every sample, or a Collate",
 					indices[k], p.name, len(from), transfer.ErrRange, n)
 			}
 			copy(fields[i][int64(k)*n:], from)
