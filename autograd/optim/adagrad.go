@@ -15,16 +15,16 @@ type AdagradConfig struct {
 	LR          *float64 // nil: 0.01
 	LRDecay     float64
 	WeightDecay float64
-	// InitialAccumulatorValue is what the sums of squares begin with.
+	// InitialAccumulatorValue is the first value of the sums of squares.
 	InitialAccumulatorValue float64
 	Eps                     *float64 // nil: 1e-10
 	Maximize                bool     // steps go up the gradient
 }
 
-// Adagrad is torch.optim.Adagrad. It keeps one tensor a parameter.
+// Adagrad is torch.optim.Adagrad. It keeps one tensor per parameter.
 type Adagrad struct{ Base }
 
-// NewAdagrad makes an optimiser of the parameters. Its first error sticks: [Base.Err].
+// NewAdagrad returns an optimiser of the parameters. Its first error sticks: [Base.Err].
 func NewAdagrad(params autograd.Parameters, cfg AdagradConfig) *Adagrad {
 	o := new(Adagrad)
 	o.Init(o, "Adagrad", o.update)
@@ -32,9 +32,9 @@ func NewAdagrad(params autograd.Parameters, cfg AdagradConfig) *Adagrad {
 	return o
 }
 
-// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group). What
-// cfg leaves out is PyTorch's default, not the first group's. After an error the optimiser is as it
-// was.
+// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group).
+// Options that cfg leaves out have PyTorch's defaults, not the first group's values. After an error
+// the optimiser is unchanged.
 func (o *Adagrad) AddGroup(params autograd.Parameters, cfg AdagradConfig) error {
 	return o.add("AddGroup", params, cfg)
 }

@@ -10,29 +10,31 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// AdamConfig are the options of torch.optim.Adam and AdamW: new(0.01) is a number, and 0 is one as well.
+// AdamConfig are the options of torch.optim.Adam and AdamW. Numbers are pointers, such as
+// new(0.01), because 0 is also a valid value.
 type AdamConfig struct {
 	LR           *float64 // nil: 1e-3
 	Beta1, Beta2 *float64 // nil: 0.9, 0.999
 	Eps          *float64 // nil: 1e-8
 	WeightDecay  *float64 // nil: 0 for Adam, 0.01 for AdamW
-	AMSGrad      bool     // the greatest second moment counts, not the present one: a third tensor a parameter
+	AMSGrad      bool     // use the greatest second moment so far, a third tensor per parameter
 	Maximize     bool     // steps go up the gradient
 }
 
-// Adam is Adam or AdamW (torch.optim). It keeps two tensors a parameter, and a third one with AMSGrad.
+// Adam is Adam or AdamW (torch.optim). It keeps two tensors per parameter, and a third one with
+// AMSGrad.
 type Adam struct {
 	Base
 	decoupled bool
 }
 
-// NewAdam makes an optimiser of the parameters whose weight decay joins the gradient
+// NewAdam returns an optimiser of the parameters that adds the weight decay to the gradient
 // (torch.optim.Adam). Its first error sticks: [Base.Err].
 func NewAdam(params autograd.Parameters, cfg AdamConfig) *Adam {
 	return newAdam("Adam", params, cfg, false)
 }
 
-// NewAdamW makes an optimiser of the parameters whose weight decay shrinks them directly
+// NewAdamW returns an optimiser that applies the weight decay directly to the parameters
 // (torch.optim.AdamW). Its first error sticks: [Base.Err].
 func NewAdamW(params autograd.Parameters, cfg AdamConfig) *Adam {
 	return newAdam("AdamW", params, cfg, true)
@@ -45,9 +47,9 @@ func newAdam(kind string, params autograd.Parameters, cfg AdamConfig, decoupled 
 	return o
 }
 
-// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group). What
-// cfg leaves out is PyTorch's default, not the first group's. After an error the optimiser is as it
-// was.
+// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group).
+// Options that cfg leaves out have PyTorch's defaults, not the first group's values. After an error
+// the optimiser is unchanged.
 func (o *Adam) AddGroup(params autograd.Parameters, cfg AdamConfig) error {
 	return o.add("AddGroup", params, cfg)
 }

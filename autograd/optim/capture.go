@@ -8,11 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// A step that is captured ([tensor.Runtime.Capture]) runs at each replay, on the memory that it was
-// captured with. The Go side of the optimiser goes along: before each replay it gives the step of
-// the day, and counts it.
+// A captured step ([tensor.Runtime.Capture]) runs at each replay on the memory of the capture.
+// Before each replay Go code sets the numbers of its step and counts it.
 
-// guardReplays lets replays fail if the parameters or their state are not those of the capture.
+// guardReplays makes replays fail if the parameters or their state are not those of the capture.
 func (s *Base) guardReplays(c *tensor.Capture, piece []int) {
 	type held struct {
 		value *tensor.Tensor
@@ -28,7 +27,7 @@ func (s *Base) guardReplays(c *tensor.Capture, piece []int) {
 			case !p.RequiresGrad():
 				return fmt.Errorf("optim: %s step: %w: parameter %q was frozen after the capture: capture the step anew", s.kind, autograd.ErrInvalid, p.Name)
 			case p.Value() != was[k].value || !slices.Equal(s.state[i], was[k].state):
-				return fmt.Errorf("optim: %s step: %w: parameter %q or its state is not what it was in the capture: capture the step anew", s.kind, autograd.ErrInvalid, p.Name)
+				return fmt.Errorf("optim: %s step: %w: parameter %q or its state is not the same as in the capture: capture the step anew", s.kind, autograd.ErrInvalid, p.Name)
 			}
 		}
 		return nil

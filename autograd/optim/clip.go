@@ -10,18 +10,18 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// ClipGradNorm scales the gradients in place, so that the norm of all of them together is at most
-// about most (torch.nn.utils.clip_grad_norm_), between Backward and the optimiser's step. It waits
-// for nothing: the norm is computed, and the gradients are scaled, on the device. norm is the p of
-// the norm, math.Inf(1) for the greatest magnitude; without it it is 2. Parameters without a
+// ClipGradNorm scales the gradients in place so that their joint norm is at most most, except for
+// rounding (torch.nn.utils.clip_grad_norm_). Call it between Backward and the optimiser's Step. It
+// computes the norm and scales the gradients on the device, without waiting. norm is the p of the
+// norm, 2 if it is left out, and math.Inf(1) for the greatest magnitude. Parameters without a
 // gradient are left out. If the device refuses a launch, some gradients may have been scaled.
 func ClipGradNorm(ctx context.Context, ps autograd.Parameters, most float64, norm ...float64) error {
 	total, err := ClipGradNormOf(ctx, ps, most, norm...)
 	return errors.Join(err, total.ReleaseContext(ctx))
 }
 
-// ClipGradNormOf is [ClipGradNorm] that returns the norm that the gradients had, as a scalar that
-// the caller releases.
+// ClipGradNormOf is [ClipGradNorm] and also returns the norm before the scaling, as a scalar that
+// the caller must release.
 func ClipGradNormOf(ctx context.Context, ps autograd.Parameters, most float64, norm ...float64) (*tensor.Tensor, error) {
 	p := 2.0
 	if len(norm) > 0 {
@@ -46,8 +46,9 @@ func ClipGradNormOf(ctx context.Context, ps autograd.Parameters, most float64, n
 	return total, nil
 }
 
-// ClipGradValue keeps the elements of the gradients within -most and most, in place (torch.nn.utils.clip_grad_value_).
-// If the device refuses a launch, it has kept those of some gradients.
+// ClipGradValue limits the elements of the gradients to the range from -most to most, in place
+// (torch.nn.utils.clip_grad_value_). If the device refuses a launch, some gradients may have been
+// clipped.
 func ClipGradValue(ctx context.Context, ps autograd.Parameters, most float64) error {
 	if err := check.Context("optim: ClipGradValue", ctx); err != nil {
 		return err
@@ -62,13 +63,14 @@ func ClipGradValue(ctx context.Context, ps autograd.Parameters, most float64) er
 	return nil
 }
 
-// gradientParts are gradients of which this rank has a part.
+// gradientParts are this rank's parts of sharded gradients.
 type gradientParts struct {
 	of    Shards // nil: there are none
 	grads []*tensor.Tensor
 }
 
-// gradients are those that there are, the sharded ones apart, and their runtime.
+// gradientsOf returns the parameters' runtime, their whole gradients, and this rank's parts of
+// sharded ones.
 func gradientsOf(ps autograd.Parameters, op string) (rt *tensor.Runtime, grads []*tensor.Tensor, parts gradientParts, err error) {
 	for _, p := range ps {
 		if err := p.Err(); err != nil {
@@ -79,7 +81,7 @@ func gradientsOf(ps autograd.Parameters, op string) (rt *tensor.Runtime, grads [
 		}
 		if sh, ok := autograd.Attached[Sharded](p.Parameter); ok && sh.PartGrad() != nil {
 			if parts.of != nil && parts.of != sh.Shards() {
-				return nil, nil, parts, fmt.Errorf("optim: %s: %w: parameter %q is sharded by another Parallel than the ones before: clip them apart", op, autograd.ErrInvalid, p.Name)
+				return nil, nil, parts, fmt.Errorf("optim: %s: %w: parameter %q is sharded by another Parallel than the ones before: clip them separately", op, autograd.ErrInvalid, p.Name)
 			}
 			parts.of, parts.grads = sh.Shards(), append(parts.grads, sh.PartGrad())
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Group are parameters of an optimiser that share its options (torch.optim's param_groups). The
-// first one is what the optimiser was made with; AddGroup adds others.
+// Group is a group of an optimiser's parameters that share options (torch.optim's param_groups).
+// The constructor makes the first group; AddGroup adds others.
 type Group struct {
 	params autograd.Parameters
 	rt     *tensor.Runtime
@@ -20,33 +20,35 @@ type Group struct {
 	own    any
 	lr     float64
 
-	// What schedules cycle beside the learning rate: the momentum of SGD and RMSprop, Adam's beta1.
+	// Schedules may cycle momentum besides the learning rate: the momentum of SGD and RMSprop, or
+	// Adam's beta1.
 	momentum float64
-	cycled   bool    // there is such a number
-	greatest float64 // that it may be
+	cycled   bool    // the optimiser has a momentum
+	greatest float64 // limit of momentum
 }
 
-// Options are a group's.
+// Options are the options of a group of parameters.
 type Options struct {
 	LR float64
-	// Momentum is the number that schedules cycle beside the learning rate: the momentum, or Adam's
-	// beta1; nil: there is none. MaxMomentum is the greatest that it may be; 0: any.
+	// Momentum is the value that schedules may cycle besides the learning rate: the momentum, or
+	// Adam's beta1. nil is none. MaxMomentum is its limit; 0 is no limit.
 	Momentum    *float64
 	MaxMomentum float64
 	State       []Slot
-	Own         any // whatever else the optimiser needs; see [Group.Own]
+	Own         any // other data of the optimiser; see [Group.Own]
 }
 
 // Own returns [Options.Own].
 func (g *Group) Own() any { return g.own }
 
-// Parameters are the group's parameters.
+// Parameters returns the group's parameters.
 func (g *Group) Parameters() autograd.Parameters { return g.params }
 
-// LR is the group's learning rate.
+// LR returns the group's learning rate.
 func (g *Group) LR() float64 { return g.lr }
 
-// SetLR changes it for the steps to come; it is at least 0. In a capture it does so at each replay.
+// SetLR sets the learning rate of later steps. It must be at least 0. In a capture it is set at
+// each replay.
 func (g *Group) SetLR(lr float64) error {
 	if err := checkLR(lr); err != nil {
 		return err
@@ -54,11 +56,11 @@ func (g *Group) SetLR(lr float64) error {
 	return atReplays(g.rt, func() { g.lr = lr })
 }
 
-// Momentum is the group's momentum, or Adam's beta1, and whether its optimiser has one.
+// Momentum returns the group's momentum, or Adam's beta1. ok is false if its optimiser has none.
 func (g *Group) Momentum() (momentum float64, ok bool) { return g.momentum, g.cycled }
 
-// SetMomentum changes it for the steps to come. An optimiser without one refuses. In a capture it
-// does so at each replay.
+// SetMomentum sets the momentum of later steps. It is an error for an optimiser without one. In a
+// capture it is set at each replay.
 func (g *Group) SetMomentum(momentum float64) error {
 	if err := g.checkMomentum(momentum); err != nil {
 		return err
@@ -73,11 +75,11 @@ func (g *Group) checkMomentum(momentum float64) error {
 	return within("SetMomentum", "the momentum", momentum, 0, g.greatest)
 }
 
-// Groups are the groups of parameters, the first one first.
+// Groups returns the groups of parameters in the order in which they were added.
 func (s *Base) Groups() []*Group { return s.groups }
 
-// AddGroup adds parameters that no other group has, with options of their own. After an error the
-// optimiser is as it was.
+// AddGroup adds parameters that are in no other group, with options of their own. After an error
+// the optimiser is unchanged.
 func (s *Base) AddGroup(params autograd.Parameters, o Options) error {
 	return s.addGroup("AddGroup", params, o)
 }
@@ -140,7 +142,7 @@ func (s *Base) addGroup(op string, params autograd.Parameters, o Options) error 
 	return nil
 }
 
-// checkSlots refuses slots that files could not tell apart, or whose place depends on the momentum.
+// checkSlots refuses slots without distinct names, and a momentum slot that is not the last one.
 func (o Options) checkSlots() error {
 	for i, slot := range o.State {
 		switch {
@@ -155,5 +157,5 @@ func (o Options) checkSlots() error {
 	return nil
 }
 
-// below1 is the greatest number that a mean's share of its past may be.
+// below1 is the greatest valid decay factor of a running mean.
 var below1 = math.Nextafter(1, 0)

@@ -11,36 +11,36 @@ import (
 )
 
 // An optimiser that steps in the backward pass updates a parameter when its gradient is final and
-// the step that gave it has run: no later step has saved the parameter. Other tensors may share the
-// parameter's memory, such as views and Inputs of it. Such a parameter is updated at the end of the
-// pass, as Minimize does it.
+// the backward step that produced it has run, because no later step reads the parameter then. If
+// other tensors share the parameter's memory, such as views and Inputs of it, the parameter is
+// updated at the end of the pass, as by Minimize.
 
-// DefaultBackwardPiece is how many bytes of gradients [InBackward] gathers for one
-// update, unless it is told.
+// DefaultBackwardPiece is how many bytes of gradients [InBackward] collects for one update if piece
+// is 0.
 const DefaultBackwardPiece = 32 << 20
 
-// InBackward is [Minimize] that updates parameters in the backward pass and frees
-// their gradients there, so that a step never holds all gradients (an optimiser step fused into the
-// backward pass by register_post_accumulate_grad_hook; LOMO: Lv et al., 2023). Parameters whose
-// gradients are final, and whose values nothing reads any more, are gathered until their gradients
-// have piece bytes, 0 for [DefaultBackwardPiece], and updated together. Numbers are
-// bit-identical.
+// InBackward is [Minimize] with updates during the backward pass, which also frees the gradients
+// there, so that a step never holds all gradients. (In PyTorch: an optimiser step fused into the
+// backward pass with register_post_accumulate_grad_hook; LOMO: Lv et al., 2023.) It collects
+// parameters when their gradients are final and no backward step reads their values any more. When
+// their gradients have piece bytes, it updates them together; 0 is [DefaultBackwardPiece]. Results
+// are bit-identical to Minimize's.
 //
-// Nothing can be done with gradients before the update: [ClipGradNorm] and [ClipGradValue] need
-// Backward, Step and ZeroGrad one by one. The parameters of a parallel.Parallel are refused.
-// Gradients that earlier tapes have left are added to, and used up. A weight that is used more than
-// once, as tied ones are, is updated after its last gradient; a parameter whose memory another
-// tensor shares ([tensor.Runtime.Share], an Input of it that is kept), at the end of the pass. What
-// a backward function of [autograd.Tape.Func] reads of a parameter it must have saved, and the
-// function of a remat.Checkpoint must have brought to the tape.
+// Gradients can't be changed before the update: to use [ClipGradNorm] and [ClipGradValue], call
+// Backward, Step and ZeroGrad separately. The parameters of a parallel.Parallel are refused.
+// Gradients that earlier tapes have left are added to, used and freed. A weight that is used more
+// than once, such as a tied one, is updated after its last gradient. A parameter whose memory
+// another tensor shares ([tensor.Runtime.Share], or an Input of it that is kept) is updated at the
+// end of the pass. If a backward function of [autograd.Tape.Func] reads a parameter, it must have
+// saved it; if the function of a remat.Checkpoint reads one, it must have brought it to the tape.
 //
-// An error sticks to the tape. If the pass had begun it says how many parameters have been updated:
-// these have a step more and no gradient, and the others are as after an error of Minimize. Not
-// counted are parameters of a piece of which the device has refused a launch; see [Base.Step]. A
-// training goes on from a checkpoint then, as a batch that is taken again would update the former
-// twice. Prepare lets the first step take no more memory than others. The optimiser is of the
-// tape's runtime, and embeds no other one: its own Step would not run. Gradients of other
-// parameters are as Minimize leaves them.
+// An error sticks to the tape. If the pass had begun, the error includes the number of updated
+// parameters. These have one more step and no gradient; the others are as after an error of
+// Minimize. Parameters of a piece of which the device refused a launch are not counted; see
+// [Base.Step]. Continue the training from a checkpoint then, because repeating the batch would
+// update some parameters twice. With Prepare the first step takes no more memory than later ones.
+// The optimiser must be on the tape's runtime and must not embed another optimiser, because its own
+// Step would not run. Gradients of other parameters are as Minimize leaves them.
 func InBackward(t *autograd.Tape, loss *autograd.Variable, opt Optimizer, piece int64) {
 	if t.Runtime() == nil {
 		return
@@ -55,7 +55,7 @@ func InBackward(t *autograd.Tape, loss *autograd.Variable, opt Optimizer, piece 
 	if err := backwardFor(t, loss, opt); err != nil {
 		return
 	}
-	// What is left are the parameters of the optimiser that no step of the pass has updated.
+	// This updates the optimiser's parameters that the pass has not updated.
 	if err := errors.Join(s.opt.Step(t.Context()), s.opt.ZeroGrad(t.Context())); err != nil {
 		t.Fail(s.failed(err))
 	}
@@ -65,17 +65,18 @@ func InBackward(t *autograd.Tape, loss *autograd.Variable, opt Optimizer, piece 
 type inBackward struct {
 	autograd.NoHooks
 	opt   *Base
-	ctx   context.Context      // of the root module
+	ctx   context.Context      // of the root module, for spans
 	piece int64                // bytes of gradients
-	bytes int64                // of those that are ready
-	due   int                  // parameters that may be updated
-	final []*autograd.Variable // with final gradients; the step that runs may still read them
+	bytes int64                // bytes of the gradients in ready
+	due   int                  // number of parameters that may be updated
+	final []*autograd.Variable // with final gradients; the running step may still read them
 	ready []*autograd.Variable // to be updated
-	among []int                // the numbers of these, with the optimiser
+	among []int                // their indices in the optimiser
 	begun bool
 }
 
-// stepInBackward returns the hook of opt, or an error if opt can't step in the backward pass.
+// stepInBackward returns opt's hook for the tape, or an error if opt can't step in the backward
+// pass.
 func stepInBackward(t *autograd.Tape, opt Optimizer, piece int64) (*inBackward, error) {
 	state, err := CoreOf(opt)
 	switch {
@@ -90,7 +91,7 @@ func stepInBackward(t *autograd.Tape, opt Optimizer, piece int64) (*inBackward, 
 		return nil, fmt.Errorf("%w: the optimiser's parameters are of another runtime than the tape", tensor.ErrRuntime)
 	}
 	if i := slices.IndexFunc(state.params, func(p autograd.Named) bool { return isSharded(p.Parameter) }); i >= 0 {
-		return nil, fmt.Errorf("%w: parameter %q is of a Parallel, whose ranks have its gradient at the end of the pass: want Minimize", autograd.ErrInvalid, state.params[i].Name)
+		return nil, fmt.Errorf("%w: parameter %q belongs to a Parallel, whose ranks have its gradient only at the end of the pass: want Minimize", autograd.ErrInvalid, state.params[i].Name)
 	}
 	if piece == 0 {
 		piece = DefaultBackwardPiece
@@ -116,7 +117,8 @@ func (s *inBackward) Begin(t *autograd.Tape) error {
 	return nil
 }
 
-// Final collects v until the current step has run, which may still read the parameter.
+// Final collects v. It is not ready before the current step has run, which may still read the
+// parameter.
 func (s *inBackward) Final(t *autograd.Tape, v *autograd.Variable) error {
 	if _, ok := s.opt.number[v.Parameter()]; ok && v.Parameter().RequiresGrad() {
 		s.final = append(s.final, v)
@@ -124,13 +126,13 @@ func (s *inBackward) Final(t *autograd.Tape, v *autograd.Variable) error {
 	return nil
 }
 
-// Load moves collected parameters to ready, and updates these when their gradients have the size of
-// a piece.
+// Load moves collected parameters to ready, and updates the ready ones when their gradients have
+// the size of a piece.
 func (s *inBackward) Load(t *autograd.Tape, _ *autograd.Node, _ int) error {
 	for _, v := range s.final {
 		p := v.Parameter()
 		if !p.Value().Exclusive() {
-			continue // it is updated at the end of the pass
+			continue // updated at the end of the pass
 		}
 		s.ready, s.among = append(s.ready, v), append(s.among, s.opt.number[p])
 		if s.bytes += v.Grad().Bytes(); s.bytes >= s.piece {
@@ -143,7 +145,8 @@ func (s *inBackward) Load(t *autograd.Tape, _ *autograd.Node, _ int) error {
 	return nil
 }
 
-// End is Load after the last step. An error of the pass says how many parameters were updated.
+// End is Load after the last step. It adds the number of updated parameters to an error of the
+// pass.
 func (s *inBackward) End(t *autograd.Tape, err error) error {
 	switch {
 	case err == nil:
@@ -156,13 +159,13 @@ func (s *inBackward) End(t *autograd.Tape, err error) error {
 	return err
 }
 
-// failed is an error of a pass that has begun.
+// failed returns the error of a pass that has begun.
 func (s *inBackward) failed(err error) error {
 	return fmt.Errorf("optim: InBackward: %d of %d parameters updated: %w", s.opt.updated, s.due, err)
 }
 
-// update updates the ready parameters in the root module, as Minimize does, and frees their
-// gradients.
+// update updates the ready parameters with the root module's context, as Minimize does, and frees
+// their gradients.
 func (s *inBackward) update(t *autograd.Tape) (err error) {
 	assigned := 0
 	for _, v := range s.ready {

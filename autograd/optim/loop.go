@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Loop is what [Minimize] and [InBackward] do, with the gradients of several losses, a bound on
-// their norm, and a schedule:
+// Loop makes training steps like [Minimize] and [InBackward], and adds gradient accumulation over
+// several losses, clipping, and a schedule:
 //
 //	loop := optim.Loop{Optimizer: adam, Accumulate: 4, ClipNorm: 1, Scheduler: schedule}
 //	for i, tape := range in.Steps(4000) {
@@ -19,34 +19,38 @@ import (
 //		loop.Minimize(tape, tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 //	}
 //
-// A loop belongs to the optimiser's goroutine and owns nothing. Parts may change between steps.
+// A loop belongs to the optimiser's goroutine and owns nothing. Its fields may change between
+// steps.
 type Loop struct {
 	Optimizer Optimizer
-	// Accumulate is how many losses make a step, whose gradients are those of their mean; 0: 1. The
-	// ranks of a parallel.Parallel exchange the gradients of a step once, in the last backward
-	// pass, so that each rank has whole gradients until then.
+	// Accumulate is the number of losses in a step; 0 is 1. The step's gradients are those of the
+	// losses' mean. The ranks of a parallel.Parallel exchange a step's gradients once, in the last
+	// backward pass, so until then each rank holds whole gradients.
 	Accumulate int
-	// ClipNorm is the greatest norm of the optimiser's gradients together ([ClipGradNorm]); 0: any.
+	// ClipNorm is the greatest joint norm of the optimiser's gradients ([ClipGradNorm]); 0 is no
+	// limit.
 	ClipNorm float64
-	// Scheduler steps after each step of the optimiser; nil: the rates stay.
+	// Scheduler steps after each step of the optimiser. nil leaves the rates unchanged.
 	Scheduler *Scheduler
 
 	at *passes
 }
 
-// passes are the backward passes since the last step, all of them in one capture or in none.
+// passes counts the backward passes since the last step, all in one capture or all outside of
+// captures.
 type passes struct {
 	in   *tensor.Capture
 	done int
 }
 
-// Minimize is [Minimize] for one of the Accumulate losses of a step: Backward, and with the last
-// one the clip, the optimiser's Step, the Scheduler's, and ZeroGrad. The value of the loss stays
-// until the tape is closed.
+// Minimize is [Minimize] for one of the Accumulate losses of a step. It calls Backward, and for the
+// last loss also clips the gradients and calls the optimiser's Step and ZeroGrad, and the
+// Scheduler's Step. If Accumulate is above 1, the value of the loss is kept until the tape is
+// closed.
 //
-// An error sticks to the tape. After one of Backward the loss does not count, so that it may be
-// computed again; after another one the gradients are gone, and the next step begins. A capture
-// has whole steps: the Accumulate calls of each.
+// An error sticks to the tape. After an error of Backward the loss does not count, so it may be
+// computed again. After any other error the gradients are freed, and the next call begins a new
+// step. A capture must contain whole steps, with all Accumulate calls of each.
 func (l *Loop) Minimize(t *autograd.Tape, loss *autograd.Variable) {
 	l.pass(t, loss, func(loss *autograd.Variable) error {
 		if err := backwardFor(t, loss, l.Optimizer); err != nil {
@@ -61,9 +65,9 @@ func (l *Loop) Minimize(t *autograd.Tape, loss *autograd.Variable) {
 	})
 }
 
-// InBackward is [Loop.Minimize] that updates parameters in the backward pass of the last loss, as
-// [InBackward] does in pieces of so many bytes. A ClipNorm is refused, as the norm is not known
-// then.
+// InBackward is [Loop.Minimize] with updates during the backward pass of the last loss, like
+// [InBackward] with this piece in bytes. ClipNorm must be 0, because the norm is known only at the
+// end of the pass.
 func (l *Loop) InBackward(t *autograd.Tape, loss *autograd.Variable, piece int64) {
 	if l.ClipNorm != 0 {
 		t.Fail(fmt.Errorf("optim: Loop.InBackward: %w: ClipNorm is %v, and the norm is known at the end of the pass: want Minimize", autograd.ErrInvalid, l.ClipNorm))
@@ -74,7 +78,7 @@ func (l *Loop) InBackward(t *autograd.Tape, loss *autograd.Variable, piece int64
 	})
 }
 
-// pass is one of the backward passes of a step; last is the last one and the step.
+// pass makes one of the backward passes of a step; last makes the last one and the step.
 func (l *Loop) pass(t *autograd.Tape, loss *autograd.Variable, last func(*autograd.Variable) error) {
 	if err := l.begin(t); err != nil {
 		t.Fail(err)
@@ -101,7 +105,7 @@ func (l *Loop) pass(t *autograd.Tape, loss *autograd.Variable, last func(*autogr
 	}
 }
 
-// add is a backward pass whose gradients stay on their ranks.
+// add makes a backward pass whose gradients stay on their ranks.
 func (l *Loop) add(t *autograd.Tape, loss *autograd.Variable, of []Shards) error {
 	if len(of) == 0 {
 		return backwardFor(t, loss, l.Optimizer)
@@ -119,7 +123,7 @@ func (l *Loop) update(ctx context.Context) error {
 	return l.Optimizer.Step(ctx)
 }
 
-// begin checks the loop, and counts anew where a capture begins or has ended.
+// begin checks the loop, and restarts the count of passes if a capture has begun or ended.
 func (l *Loop) begin(t *autograd.Tape) error {
 	if err := t.Err(); err != nil {
 		return err
@@ -150,7 +154,7 @@ func (l *Loop) begin(t *autograd.Tape) error {
 	})
 }
 
-// shardsOf are those of the parameters that the tape has read.
+// shardsOf returns the Shards of the parameters that the tape has read.
 func shardsOf(t *autograd.Tape) (all []Shards) {
 	for v := range t.Parameters() {
 		if sh, ok := autograd.Attached[Sharded](v.Parameter()); ok && !slices.Contains(all, sh.Shards()) {

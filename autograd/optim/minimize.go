@@ -10,15 +10,15 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Minimize is one step of a training: Backward of the loss, the optimiser's Step, and its ZeroGrad.
-// An error sticks to the tape; after one of Backward nothing is updated, and the optimiser's
+// Minimize makes one training step: Backward of the loss, the optimiser's Step, and its ZeroGrad.
+// An error sticks to the tape. After an error of Backward nothing is updated, and the optimiser's
 // parameters have the gradients that Backward leaves.
 //
-// Other parameters that the loss is computed from, such as those of the critic in a generator's
-// step, have the gradients afterwards that they had before, or none. What two optimisers update
-// from one loss needs Backward, and Step and ZeroGrad of both. An optimiser that embeds another one
-// may update parameters of both: Backward's gradients stay on all that its ZeroGrad does not clear.
-// [InBackward] does not hold all gradients at once.
+// Other parameters that the loss depends on, such as those of the critic in a generator's step,
+// keep the gradients that they had before, or none. To update parameters of two optimisers from one
+// loss, call Backward, and then Step and ZeroGrad of both. An optimiser that embeds another one may
+// update parameters of both, so all gradients of Backward stay that its ZeroGrad does not free.
+// [InBackward] avoids holding all gradients at once.
 func Minimize(t *autograd.Tape, loss *autograd.Variable, opt Optimizer) {
 	if check.Nil(opt) {
 		t.Fail(fmt.Errorf("optim: Minimize: %w: the optimiser is nil", autograd.ErrInvalid))
@@ -46,18 +46,18 @@ func backwardFor(t *autograd.Tape, loss *autograd.Variable, opt Optimizer) (err 
 	return err
 }
 
-// asideGradient is what a parameter had for a gradient before a backward pass that is not its own.
+// asideGradient is the gradient that a parameter had before a backward pass for another optimiser.
 type asideGradient struct {
 	of         *autograd.Parameter
 	grad, part *tensor.Tensor
 }
 
-// setAside takes the gradients of the parameters that a backward pass may reach, and the optimiser
-// does not update. Those of other ranks' passes are among them: all parameters of a [Shards] of
-// which the tape has read one.
+// setAside takes the gradients from the parameters that a backward pass may reach and that the
+// optimiser does not update. If the tape has read one parameter of a [Shards], these include all of
+// its parameters, because other ranks' passes may reach them.
 func setAside(t *autograd.Tape, opt Optimizer) (all []asideGradient) {
 	s, err := CoreOf(opt)
-	if err != nil || s.self != opt || t.Err() != nil { // one that embeds another may update more parameters
+	if err != nil || s.self != opt || t.Err() != nil { // opt may update others too
 		return nil
 	}
 	var seen []Shards
@@ -80,7 +80,7 @@ func setAside(t *autograd.Tape, opt Optimizer) (all []asideGradient) {
 	return all
 }
 
-// takeAside takes the gradient of p, unless the optimiser updates it.
+// takeAside takes the gradient from p, unless the optimiser updates p.
 func (s *Base) takeAside(all []asideGradient, p *autograd.Parameter) []asideGradient {
 	if _, steps := s.number[p]; steps {
 		return all
@@ -94,7 +94,7 @@ func (s *Base) takeAside(all []asideGradient, p *autograd.Parameter) []asideGrad
 	return append(all, a)
 }
 
-// putBack frees the gradient of the pass, and gives the parameter the one that it had before.
+// putBack frees the gradient of the pass, and restores the one that the parameter had before.
 func (a asideGradient) putBack(t *autograd.Tape) error {
 	err := a.of.ZeroGrad(t.Context())
 	a.of.SetGrad(a.grad)

@@ -8,28 +8,28 @@ import (
 	"github.com/cistern-ml/cistern/autograd/internal/check"
 )
 
-// OneCycleLR raises the rate to Max and lets it fall far below its beginning, and moves the
-// momentum the other way (torch.optim.lr_scheduler.OneCycleLR). The optimiser's own rate does not
-// count: the first one is Max/Div. PyTorch cycles the momentum of SGD and RMSprop and Adam's beta1,
-// unless it is told not to, and so does this: [NewScheduler] refuses an optimiser without, such as
-// Adagrad, if KeepMomentum is not set.
+// OneCycleLR raises the rate to Max and then lowers it far below its first value, while the
+// momentum moves the other way (torch.optim.lr_scheduler.OneCycleLR). The optimiser's own rate is
+// ignored: the first rate is Max/Div. As in PyTorch the momentum of SGD and RMSprop and Adam's
+// beta1 are cycled by default, so [NewScheduler] refuses an optimiser without momentum, such as
+// Adagrad, unless KeepMomentum is set.
 type OneCycleLR struct {
 	Max   float64 // max_lr
 	Steps int     // total_steps, at least 1: epochs times steps_per_epoch
 
 	RiseShare    *float64 // pct_start, from 0 to 1: the share of steps that rise; nil: 0.3
 	Linear       bool     // anneal_strategy="linear"; otherwise "cos"
-	KeepMomentum bool     // not cycle_momentum
+	KeepMomentum bool     // cycle_momentum=False
 	BaseMomentum *float64 // at the peak of the rate; nil: 0.85
 	MaxMomentum  *float64 // at both ends; nil: 0.95
 	Div          *float64 // div_factor: the first rate is Max/Div; nil: 25
 	FinalDiv     *float64 // final_div_factor: the last rate is Max/Div/FinalDiv; nil: 1e4
-	ThreePhase   bool     // three_phase: down to the first rate as fast as up, then to the last one
+	ThreePhase   bool     // three_phase: down to the first rate as fast as up, then to the last
 }
 
-// cycle is a part of the whole: from the last one's end to its own.
+// cycle is a phase, from the end of the previous phase to its own end.
 type cycle struct {
-	end                                    float64 // step
+	end                                    float64 // in steps
 	fromLR, toLR, fromMomentum, toMomentum float64
 }
 
@@ -48,20 +48,20 @@ func (s OneCycleLR) phases() []cycle {
 	return []cycle{{share*n - 1, first, most, high, low}, {n - 1, most, last, low, high}}
 }
 
-// at is the part that has the step, and how much of it is over.
+// at returns the phase of a step, and the share of the phase before it.
 func (s OneCycleLR) at(step int) (p cycle, share float64) {
 	now, from := float64(min(step, s.Steps)), 0.0
 	all := s.phases()
 	for i, p := range all {
 		if now <= p.end || i == len(all)-1 {
-			if p.end == from { // a part of no steps, such as the fall of a cycle that only rises
+			if p.end == from { // an empty phase, such as the fall of a cycle that only rises
 				return p, 1
 			}
 			return p, (now - from) / (p.end - from)
 		}
 		from = p.end
 	}
-	return p, 0 // there are phases
+	return p, 0 // not reached: phases is never empty
 }
 
 func (s OneCycleLR) between(from, to, share float64) float64 {
@@ -71,10 +71,10 @@ func (s OneCycleLR) between(from, to, share float64) float64 {
 	return to + (from-to)/2*(math.Cos(math.Pi*share)+1)
 }
 
-// LR is the rate of a step, whatever base is. The cycle ends with step Steps-1. PyTorch's formula
-// goes on to Steps, which is where a loop that calls [Scheduler.Step] after each of the Steps steps
-// ends, and a linear rate is negative there: it is 0 instead. Steps beyond Steps have its rate; a
-// Scheduler refuses them.
+// LR returns the rate of a step; base is ignored. The cycle ends with step Steps-1. A loop that
+// calls [Scheduler.Step] after each of the Steps steps reaches step Steps, up to which PyTorch's
+// formula continues. A linear rate would be negative there and is 0 instead. Later steps have the
+// rate of step Steps; a Scheduler refuses them.
 func (s OneCycleLR) LR(_ float64, step int) float64 {
 	p, share := s.at(step)
 	lr := s.between(p.fromLR, p.toLR, share)
@@ -84,8 +84,8 @@ func (s OneCycleLR) LR(_ float64, step int) float64 {
 	return lr
 }
 
-// Momentum is that of a step, unless KeepMomentum is set. That of step Steps, which no step of a
-// loop takes, is brought between 0 and 1.
+// Momentum returns the momentum of a step, unless KeepMomentum is set. At step Steps, which no
+// training step uses, it is limited to the range from 0 to below 1.
 func (s OneCycleLR) Momentum(step int) (float64, bool) {
 	p, share := s.at(step)
 	momentum := s.between(p.fromMomentum, p.toMomentum, share)

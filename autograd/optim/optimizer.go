@@ -11,14 +11,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Optimizer updates parameters of one runtime in place from their gradients. A type becomes one by
-// embedding [Base]. It is not safe for concurrent use.
+// Optimizer updates parameters of one runtime in place from their gradients. A type implements it
+// by embedding [Base]. It is not safe for concurrent use.
 type Optimizer interface {
 	// Prepare allocates the state of all parameters, so that the first step needs no more memory
 	// than later ones. It is idempotent.
 	Prepare(ctx context.Context) error
 	// Step updates every parameter that has a gradient and is not frozen. If there is no memory for
-	// the state, nothing is updated.
+	// the state, it updates none.
 	Step(ctx context.Context) error
 	// ZeroGrad frees the gradients (zero_grad(set_to_none=True)). ctx is the parent of the spans of
 	// the frees.
@@ -27,14 +27,15 @@ type Optimizer interface {
 	// steps to come; see [Group.SetLR].
 	LR() float64
 	SetLR(lr float64) error
-	// Close frees the state. The parameters stay. It is idempotent. A later Step begins anew.
+	// Close frees the state but not the parameters. It is idempotent. A later Step begins with new
+	// state.
 	Close() error
-	// Core returns the optimiser's Base, with which schedules, checkpoints, sharding and offload work.
+	// Core returns the optimiser's Base, which schedules, checkpoints, sharding and offload use.
 	Core() *Base
 }
 
-// Base is what all optimisers have in common: groups of parameters, the state, and steps in pieces.
-// An optimiser embeds it, calls Init and AddGroup, and computes updates:
+// Base is the common part of all optimisers: groups of parameters, their state, and steps in
+// pieces. An optimiser embeds it, calls Init and AddGroup, and computes updates:
 //
 //	type Lion struct{ optim.Base }
 //
@@ -45,39 +46,39 @@ type Optimizer interface {
 //		return o
 //	}
 //
-// So it works with schedules, groups, checkpoints, a sharded parallel.Parallel, offload, captures,
-// and in the backward pass.
+// Such an optimiser supports schedules, groups, checkpoints, a sharded parallel.Parallel, offload,
+// captures, and steps in the backward pass.
 type Base struct {
 	err    error
 	self   Optimizer
-	kind   string // its name in PyTorch
+	kind   string // name in errors and checkpoints; PyTorch's
 	update func(context.Context, []Update) error
 
 	rt     *tensor.Runtime
 	params autograd.Parameters         // of all groups
-	number map[*autograd.Parameter]int // of each of them
+	number map[*autograd.Parameter]int // index in params
 	groups []*Group
-	of     []int // the group of each parameter
+	of     []int // the index of each parameter's group
 	steps  []int
 	filled []bool // a step has written the parameter's state
 	state  [][]*tensor.Tensor
 
 	stage   Stage                 // of the state; nil: it stays on the device
-	piece   int64                 // bytes of state and of offloaded parameters in a piece
-	pending []int                 // of choose
-	shared  []*autograd.Parameter // of endShards
+	piece   int64                 // bytes of state and offloaded parameters in a piece
+	pending []int                 // result of choose
+	shared  []*autograd.Parameter // scratch of endShards
 	updates []Update
-	rows    any     // *[]tensor.Update[R], of StepRule
-	live    bool    // the captured update computes its numbers anew in each replay
-	updated int     // parameters, by the steps of a backward pass; see InBackward
-	pass    any     // of a step in the backward pass, for the next one
+	rows    any     // *[]tensor.Update[R], scratch of StepRule
+	live    bool    // each replay of the captured update recomputes its numbers
+	updated int     // number of parameters updated in a backward pass; see InBackward
+	pass    any     // *inBackward, kept for reuse
 	unused  float64 // the learning rate of an optimiser without groups
 }
 
-// Init sets what the optimiser self, which embeds the Base, is called in errors and checkpoints, and
-// how it updates parameters. update gets the parameters of a step that have a gradient, or a piece
-// of them, and queues their updates on the parameters' runtime. Their tensors belong to the Base.
-// [StepRule] is an update with a rule of package tensor.
+// Init sets the optimiser self, which embeds the Base, its name kind in errors and checkpoints, and
+// its function update. update gets the parameters of a step that have a gradient, or a piece of
+// them, and queues their updates on the parameters' runtime. The tensors in us belong to the Base.
+// [StepRule] implements update with a rule of package tensor.
 func (s *Base) Init(self Optimizer, kind string, update func(ctx context.Context, us []Update) error) {
 	if check.Nil(self) || update == nil {
 		s.Fail(fmt.Errorf("optim: %s: %w: the optimiser or its update is nil", kind, autograd.ErrInvalid))
@@ -85,20 +86,22 @@ func (s *Base) Init(self Optimizer, kind string, update func(ctx context.Context
 	s.self, s.kind, s.update = self, kind, update
 }
 
-// Fail makes err, if it is not nil, the error that Err, Prepare and Step return, unless there is one.
+// Fail sets the error that Err, Prepare and Step return, unless err is nil or an error is already
+// set.
 func (s *Base) Fail(err error) {
 	if s.err == nil {
 		s.err = err
 	}
 }
 
-// Err returns the first error of making the optimiser, or nil.
+// Err returns the first error of the optimiser's construction, or nil.
 func (s *Base) Err() error { return s.err }
 
 // Core returns s.
 func (s *Base) Core() *Base { return s }
 
-// CoreOf returns the Base of an optimiser, or an error if it is nil or was not made.
+// CoreOf returns the Base of an optimiser, or an error if opt is nil, was not initialised, or
+// failed in its construction.
 func CoreOf(opt Optimizer) (*Base, error) {
 	if check.Nil(opt) {
 		return nil, fmt.Errorf("%w: the optimiser is nil", autograd.ErrInvalid)
@@ -107,10 +110,10 @@ func CoreOf(opt Optimizer) (*Base, error) {
 	return s, s.usable()
 }
 
-// usable is an error if the optimiser was not made.
+// usable returns Err, or an error if Init was not called.
 func (s *Base) usable() error {
 	if s.err == nil && s.update == nil {
-		return fmt.Errorf("optim: %w: the optimiser was not made", autograd.ErrInvalid)
+		return fmt.Errorf("optim: %w: the optimiser was not made: call its constructor, which calls Base.Init", autograd.ErrInvalid)
 	}
 	return s.err
 }
@@ -129,7 +132,7 @@ func (s *Base) LR() float64 {
 	return s.groups[0].lr
 }
 
-// SetLR sets the learning rate of all groups, which is at least 0.
+// SetLR sets the learning rate of all groups. It must be at least 0.
 func (s *Base) SetLR(lr float64) error {
 	if err := checkLR(lr); err != nil {
 		return err
@@ -146,7 +149,7 @@ func checkLR(lr float64) error {
 	return within("SetLR", "the learning rate", lr, 0, math.MaxFloat64)
 }
 
-// atReplays calls set, or in a capture at each replay.
+// atReplays calls set now, or in a capture at each replay.
 func atReplays(rt *tensor.Runtime, set func()) error {
 	if c := rt.Capturing(); c != nil {
 		return c.OnReplay(func() error { set(); return nil })
@@ -170,12 +173,12 @@ func (s *Base) Close() error {
 	return errors.Join(errs...)
 }
 
-// String is such as "Adam of 4 parameters, learning rate 0.001".
+// String returns a text such as "Adam of 4 parameters, learning rate 0.001".
 func (s *Base) String() string {
 	return fmt.Sprintf("%s of %d parameters, learning rate %v", s.kind, len(s.params), s.LR())
 }
 
-// within refuses a number that is not from lo to hi, in an error of the call op. NaN is refused.
+// within returns an error of the call op if v is not from lo to hi, or NaN.
 func within(op, what string, v, lo, hi float64) error {
 	if !(v >= lo && v <= hi) {
 		return fmt.Errorf("optim: %s: %w: %s is %v: want a number from %v to %v", op, autograd.ErrInvalid, what, v, lo, hi)

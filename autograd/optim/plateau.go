@@ -8,22 +8,22 @@ import (
 	"github.com/cistern-ml/cistern/autograd/internal/check"
 )
 
-// PlateauConfig are the arguments of [ReduceLROnPlateau]. Its zero value is PyTorch's default.
+// PlateauConfig are the options of [ReduceLROnPlateau]. The zero value has PyTorch's defaults.
 type PlateauConfig struct {
 	Max       bool     // mode="max": greater is better
 	Factor    *float64 // from 0 to below 1; nil: 0.1
-	Patience  *int     // this many steps in a row may be no better; nil: 10
-	Threshold *float64 // how much better counts; nil: 1e-4
-	Absolute  bool     // threshold_mode="abs"; otherwise the threshold is a share of the best
-	Cooldown  int      // steps after a reduction in which none is counted as bad
-	// MinLR are the least rates: one for all groups, or one for each; nil: 0.
+	Patience  *int     // number of steps in a row without improvement that are tolerated; nil: 10
+	Threshold *float64 // the least improvement that counts; nil: 1e-4
+	Absolute  bool     // threshold_mode="abs"; otherwise Threshold is relative to the best
+	Cooldown  int      // number of steps after a reduction that are not counted as bad
+	// MinLR are the lowest rates: one for all groups, or one for each; nil: 0.
 	MinLR []float64
-	Eps   *float64 // a rate that would change by no more stays; nil: 1e-8
+	Eps   *float64 // smaller changes of a rate are not made; nil: 1e-8
 }
 
-// ReduceLROnPlateau multiplies the learning rates with Factor when a metric, such as the loss of a
-// validation, has got no better for more than Patience steps (torch.optim.lr_scheduler). It belongs
-// to the optimiser's goroutine. A checkpoint.Checkpoint keeps it as its Scheduler.
+// ReduceLROnPlateau multiplies the learning rates by Factor when a metric, such as the validation
+// loss, has not improved for more than Patience steps (torch.optim.lr_scheduler). It belongs to the
+// optimiser's goroutine. A checkpoint.Checkpoint takes it as its Scheduler.
 //
 //	plateau, err := optim.NewReduceLROnPlateau(sgd, optim.PlateauConfig{Patience: new(2)})
 //	for range epochs {
@@ -36,7 +36,8 @@ type ReduceLROnPlateau struct {
 	at  SchedulerRecord
 }
 
-// NewReduceLROnPlateau changes nothing yet. Numbers that can't be are an error.
+// NewReduceLROnPlateau returns a ReduceLROnPlateau of opt, and changes no rate yet. Invalid values
+// in cfg are an error.
 func NewReduceLROnPlateau(opt Optimizer, cfg PlateauConfig) (*ReduceLROnPlateau, error) {
 	const op = "NewReduceLROnPlateau"
 	if _, err := CoreOf(opt); err != nil {
@@ -64,7 +65,7 @@ func NewReduceLROnPlateau(opt Optimizer, cfg PlateauConfig) (*ReduceLROnPlateau,
 	return &ReduceLROnPlateau{opt: opt, cfg: cfg}, nil
 }
 
-// least is the least rate of group i of n.
+// least returns the lowest rate of group i of n.
 func (c *PlateauConfig) least(i, n int) (float64, error) {
 	lr := 0.0
 	switch len(c.MinLR) {
@@ -79,9 +80,9 @@ func (c *PlateauConfig) least(i, n int) (float64, error) {
 	return lr, checkLR(lr)
 }
 
-// Step is called with the metric, after each validation. NaN is no better than anything. A metric
-// that nothing can be better than, such as a loss of -Inf, is an error. In a capture it is refused:
-// call it between replays, with a metric that was read.
+// Step takes the metric of a validation and reduces the rates if necessary. Call it after each
+// validation. NaN is never an improvement. A metric that can't be improved, such as a loss of -Inf,
+// is an error. In a capture it is refused: call it between replays, with a metric that was read.
 func (s *ReduceLROnPlateau) Step(metric float64) error {
 	const op = "ReduceLROnPlateau.Step"
 	if c := s.opt.Core().rt.Capturing(); c != nil {
@@ -114,8 +115,8 @@ func (s *ReduceLROnPlateau) Step(metric float64) error {
 	return nil
 }
 
-// better reports whether a metric is better than the best by the threshold. sign is -1 where
-// greater is better.
+// better reports whether a metric improves on the best by the threshold. sign is -1 if greater is
+// better.
 func (s *ReduceLROnPlateau) better(sign, metric, best float64) bool {
 	by := check.Or(s.cfg.Threshold, 1e-4)
 	if s.cfg.Absolute {
@@ -144,11 +145,11 @@ func (s *ReduceLROnPlateau) reduce() error {
 	return nil
 }
 
-// Record returns what a file keeps.
+// Record returns the data for a checkpoint.
 func (s *ReduceLROnPlateau) Record() SchedulerRecord { return s.at }
 
-// CheckRecord returns an error that wraps [autograd.ErrInvalid] if the record is another
-// schedule's.
+// CheckRecord returns an error that wraps [autograd.ErrInvalid] if the record does not fit a
+// ReduceLROnPlateau.
 func (s *ReduceLROnPlateau) CheckRecord(r SchedulerRecord) error {
 	if r.Base != nil || r.Step < 0 || r.Bad < 0 || r.Cooldown < 0 {
 		return fmt.Errorf("%w: the schedule's step is %d, of %d groups, after %d bad steps: want one of a ReduceLROnPlateau", autograd.ErrInvalid, r.Step, len(r.Base), r.Bad)
@@ -156,15 +157,15 @@ func (s *ReduceLROnPlateau) CheckRecord(r SchedulerRecord) error {
 	return nil
 }
 
-// Restore takes the state of a record that CheckRecord accepts. The groups' rates are the
-// optimiser's.
+// Restore sets the state to a record that CheckRecord accepts. It does not set the groups' rates,
+// which the optimiser's Restore sets.
 func (s *ReduceLROnPlateau) Restore(r SchedulerRecord) { s.at = r }
 
-// LastStep is the number of calls of Step (last_epoch).
+// LastStep returns the number of calls of Step (last_epoch).
 func (s *ReduceLROnPlateau) LastStep() int { return s.at.Step }
 
-// String is such as "ReduceLROnPlateau after 3 steps, 1 of them bad, of SGD of 4 parameters,
-// learning rate 0.1".
+// String returns a text such as "ReduceLROnPlateau after 3 steps, 1 of them bad, of SGD of 4
+// parameters, learning rate 0.1".
 func (s *ReduceLROnPlateau) String() string {
 	return fmt.Sprintf("ReduceLROnPlateau after %d steps, %d of them bad, of %v", s.at.Step, s.at.Bad, s.opt)
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Record is what a file keeps of an optimiser, beside the tensors of its state.
+// Record is the data of an optimiser in a checkpoint, without the tensors of its state.
 type Record struct {
 	Kind    string
 	Groups  []GroupRecord
 	Steps   []int // of each parameter
-	Tensors []int // how many tensors of each parameter's state the file has
+	Tensors []int // number of state tensors of each parameter in the checkpoint
 }
 
-// GroupRecord is what a file keeps of a [Group].
+// GroupRecord is the data of a [Group] in a checkpoint.
 type GroupRecord struct {
 	Parameters   int
 	LR, Momentum float64
 }
 
-// Record returns what a file keeps now. State that no step has written is left out.
+// Record returns the data for a checkpoint. State that no step has written is left out.
 func (s *Base) Record() Record {
 	r := Record{Kind: s.kind, Steps: slices.Clone(s.steps)}
 	for _, g := range s.groups {
@@ -34,21 +34,21 @@ func (s *Base) Record() Record {
 	for i, ts := range s.state {
 		n := len(ts)
 		if !s.filled[i] {
-			n = 0 // as it is made
+			n = 0 // the state has its initial values
 		}
 		r.Tensors = append(r.Tensors, n)
 	}
 	return r
 }
 
-// Slots returns the slots that the i-th of the optimiser's parameters may have.
+// Slots returns all slots of the i-th parameter, including one that the momentum does not need now.
 func (s *Base) Slots(i int) []Slot {
 	slots, _ := s.slots(i)
 	return slots
 }
 
-// State returns the tensors of the first slots that the i-th parameter has. They stay the
-// optimiser's.
+// State returns the state tensors of the i-th parameter, for the first of its slots. They belong to
+// the optimiser.
 func (s *Base) State(i int) []*tensor.Tensor { return s.state[i] }
 
 // WithState calls f while the state of the i-th parameter is on the device; see [Base.SetStage].
@@ -65,8 +65,8 @@ func (s *Base) WithState(ctx context.Context, i int, f func() error) error {
 	return errors.Join(f(), s.park(ctx, []int{i}))
 }
 
-// CheckRecord returns an error that wraps [autograd.ErrInvalid] if the record is another
-// optimiser's.
+// CheckRecord returns an error that wraps [autograd.ErrInvalid] if the record does not fit the
+// optimiser.
 func (s *Base) CheckRecord(r Record) error {
 	if r.Kind != s.kind || len(r.Groups) != len(s.groups) || len(r.Steps) != len(s.params) || len(r.Tensors) != len(s.params) {
 		return fmt.Errorf("%w: the checkpoint's optimiser is %s of %d groups with %d parameters, and this one %s of %d groups with %d",
@@ -89,8 +89,8 @@ func (s *Base) CheckRecord(r Record) error {
 	return nil
 }
 
-// Restore makes the optimiser what a record that CheckRecord accepts says, but for the elements of
-// its state, which the caller then overwrites.
+// Restore sets the optimiser to a record that CheckRecord accepts, and allocates its state tensors.
+// The caller must then write their elements.
 func (s *Base) Restore(ctx context.Context, r Record) error {
 	if err := check.Context("optim: Restore", ctx); err != nil {
 		return err

@@ -2,16 +2,16 @@ package optim
 
 import "math"
 
-// CosineAnnealingWarmRestarts lets the rate fall from its beginning to Min along half a wave of T0
-// steps, and begins again with half a wave of T0*TMult steps, and so on (Loshchilov and Hutter,
-// SGDR, 2017).
+// CosineAnnealingWarmRestarts lowers the rate from its first value to Min along half a cosine wave
+// of T0 steps, then restarts with T0*TMult steps, and so on (Loshchilov and Hutter, SGDR, 2017).
 type CosineAnnealingWarmRestarts struct {
 	T0    int     // T_0: the steps of the first half wave, at least 1
-	TMult int     // T_mult: each half wave is so many times as long as the one before; 0: 1
+	TMult int     // T_mult: the length of each half wave relative to the one before; 0: 1
 	Min   float64 // eta_min
 }
 
-// LR is Min + (base-Min) * (1+cos(pi*at/length))/2 of the half wave that has the step.
+// LR returns Min + (base-Min) * (1+cos(pi*at/length))/2, for step at of a half wave of length
+// steps.
 func (s CosineAnnealingWarmRestarts) LR(base float64, step int) float64 {
 	length, at := max(1, s.T0), max(0, step)
 	if s.TMult <= 1 {

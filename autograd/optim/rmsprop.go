@@ -13,25 +13,25 @@ import (
 // RMSpropConfig are the options of torch.optim.RMSprop.
 type RMSpropConfig struct {
 	LR          *float64 // nil: 0.01
-	Alpha       *float64 // nil: 0.99; the share of the past in the mean of squares
+	Alpha       *float64 // nil: 0.99; the decay factor of the mean of squares
 	Eps         *float64 // nil: 1e-8
 	WeightDecay float64
 	Momentum    float64
-	Centered    bool // the squares count without the square of the mean
+	Centered    bool // subtract the squared mean from the mean of squares
 	Maximize    bool // steps go up the gradient
 }
 
-// RMSprop is torch.optim.RMSprop. It keeps a tensor a parameter, one more if it is centered, and
-// one more with momentum.
+// RMSprop is torch.optim.RMSprop. It keeps one tensor per parameter, one more if it is centered,
+// and one more with momentum.
 type RMSprop struct{ Base }
 
-// rmspropOwn is what a group has beside the numbers of its rule.
+// rmspropOwn is a group's Own.
 type rmspropOwn struct {
 	rule     tensor.RMSprop
 	centered bool
 }
 
-// NewRMSprop makes an optimiser of the parameters. Its first error sticks: [Base.Err].
+// NewRMSprop returns an optimiser of the parameters. Its first error sticks: [Base.Err].
 func NewRMSprop(params autograd.Parameters, cfg RMSpropConfig) *RMSprop {
 	o := new(RMSprop)
 	o.Init(o, "RMSprop", o.update)
@@ -39,9 +39,9 @@ func NewRMSprop(params autograd.Parameters, cfg RMSpropConfig) *RMSprop {
 	return o
 }
 
-// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group). What
-// cfg leaves out is PyTorch's default, not the first group's. After an error the optimiser is as it
-// was.
+// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group).
+// Options that cfg leaves out have PyTorch's defaults, not the first group's values. After an error
+// the optimiser is unchanged.
 func (o *RMSprop) AddGroup(params autograd.Parameters, cfg RMSpropConfig) error {
 	return o.add("AddGroup", params, cfg)
 }

@@ -9,47 +9,46 @@ import (
 	"github.com/cistern-ml/cistern/autograd/internal/check"
 )
 
-// Schedule is a learning rate over the steps of a training (torch.optim.lr_scheduler): a function
-// of the rate that the optimiser began with and of the number of steps taken, which starts at 0. A
-// [Scheduler] applies it. Schedules are plain values: the rate of any step can be asked for at any
-// time.
+// Schedule is a learning rate schedule (torch.optim.lr_scheduler): a function of the optimiser's
+// first rate and of the number of steps taken, from 0 on. A [Scheduler] applies it. Schedules are
+// plain values, so LR may be called for any step at any time.
 type Schedule interface {
-	// LR is the learning rate of a step.
+	// LR returns the learning rate of a step.
 	LR(base float64, step int) float64
 }
 
 // MomentumSchedule is a [Schedule] that also sets the momentum, or Adam's beta1.
 type MomentumSchedule interface {
 	Schedule
-	// Momentum is that of a step; ok is false where the schedule leaves it alone.
+	// Momentum returns the momentum of a step; ok is false if the schedule does not change it.
 	Momentum(step int) (momentum float64, ok bool)
 }
 
-// checked is a schedule that refuses arguments or steps.
+// checked is a schedule that checks its arguments and the step.
 type checked interface {
 	check(step int) error
 }
 
-// StepLR multiplies the rate with Gamma every Size steps.
+// StepLR multiplies the rate by Gamma every Size steps.
 type StepLR struct {
 	Size  int      // at least 1
 	Gamma *float64 // nil: 0.1
 }
 
-// LR is base * Gamma**(step/Size).
+// LR returns base * Gamma**(step/Size), with an integer division.
 func (s StepLR) LR(base float64, step int) float64 {
 	return base * math.Pow(check.Or(s.Gamma, 0.1), float64(step/max(1, s.Size)))
 }
 
 func (s StepLR) check(int) error { return atLeast1("StepLR", "Size", s.Size) }
 
-// MultiStepLR multiplies the rate with Gamma at each of the milestones.
+// MultiStepLR multiplies the rate by Gamma at each of the milestones.
 type MultiStepLR struct {
-	Milestones []int    // in any order; one that is there twice counts twice
+	Milestones []int    // in any order; duplicates count
 	Gamma      *float64 // nil: 0.1
 }
 
-// LR is base * Gamma**(milestones until step).
+// LR returns base * Gamma**n, where n is the number of milestones up to step.
 func (s MultiStepLR) LR(base float64, step int) float64 {
 	n := 0
 	for _, m := range s.Milestones {
@@ -60,12 +59,12 @@ func (s MultiStepLR) LR(base float64, step int) float64 {
 	return base * math.Pow(check.Or(s.Gamma, 0.1), float64(n))
 }
 
-// ExponentialLR multiplies the rate with Gamma in every step.
+// ExponentialLR multiplies the rate by Gamma in every step.
 type ExponentialLR struct {
 	Gamma float64
 }
 
-// LR is base * Gamma**step.
+// LR returns base * Gamma**step.
 func (s ExponentialLR) LR(base float64, step int) float64 {
 	return base * math.Pow(s.Gamma, float64(step))
 }
@@ -74,13 +73,13 @@ func (s ExponentialLR) check(int) error {
 	return within("ExponentialLR", "Gamma", s.Gamma, 0, math.MaxFloat64)
 }
 
-// ConstantLR multiplies the rate with Factor in the first steps.
+// ConstantLR multiplies the rate by Factor in the first Iters steps.
 type ConstantLR struct {
 	Factor *float64 // from 0 to 1; nil: 1/3
-	Iters  *int     // total_iters; nil: 5. With 0 the factor stays, as in PyTorch
+	Iters  *int     // total_iters; nil: 5. 0 keeps the factor for ever, as in PyTorch
 }
 
-// LR is base * Factor, and base from step Iters on.
+// LR returns base * Factor, and base from step Iters on.
 func (s ConstantLR) LR(base float64, step int) float64 {
 	if n := itersOr(s.Iters, 5); step >= n && n > 0 {
 		return base
@@ -92,20 +91,20 @@ func (s ConstantLR) check(int) error {
 	return within("ConstantLR", "Factor", check.Or(s.Factor, 1.0/3), 0, 1)
 }
 
-// LinearLR multiplies the rate with a factor that goes from Start to End in the first steps.
+// LinearLR multiplies the rate by a factor that changes from Start to End in the first Iters steps.
 type LinearLR struct {
 	Start *float64 // start_factor, above 0 and at most 1; nil: 1/3
 	End   *float64 // end_factor, from 0 to 1; nil: 1
 	Iters *int     // total_iters; nil: 5
 }
 
-// LR is base * (Start + (End-Start)*step/Iters), and base*End from step Iters on.
+// LR returns base * (Start + (End-Start)*step/Iters), and base*End from step Iters on.
 func (s LinearLR) LR(base float64, step int) float64 {
 	from, to, n := check.Or(s.Start, 1.0/3), check.Or(s.End, 1), itersOr(s.Iters, 5)
 	if n == 0 {
-		return base * from // PyTorch's first step, which nothing follows
+		return base * from // PyTorch has only this first step then
 	}
-	return base * max(0, from+(to-from)*float64(min(step, n))/float64(n)) // rounding may go below an End of 0
+	return base * max(0, from+(to-from)*float64(min(step, n))/float64(n)) // not below 0
 }
 
 func (s LinearLR) check(int) error {
@@ -115,14 +114,14 @@ func (s LinearLR) check(int) error {
 	return within("LinearLR", "End", check.Or(s.End, 1), 0, 1)
 }
 
-// CosineAnnealingLR lets the rate swing between its beginning and Min, half a wave in TMax steps,
-// and goes on swinging after them.
+// CosineAnnealingLR moves the rate from its first value to Min along half a cosine wave of TMax
+// steps, and continues the wave after them.
 type CosineAnnealingLR struct {
 	TMax int     // at least 1
 	Min  float64 // eta_min
 }
 
-// LR is Min + (base-Min) * (1+cos(pi*step/TMax))/2.
+// LR returns Min + (base-Min) * (1+cos(pi*step/TMax))/2.
 func (s CosineAnnealingLR) LR(base float64, step int) float64 {
 	n := max(1, s.TMax)
 	return s.Min + (base-s.Min)*(1+math.Cos(math.Pi*float64(step%(2*n))/float64(n)))/2
@@ -130,10 +129,10 @@ func (s CosineAnnealingLR) LR(base float64, step int) float64 {
 
 func (s CosineAnnealingLR) check(int) error { return atLeast1("CosineAnnealingLR", "TMax", s.TMax) }
 
-// LambdaLR multiplies the rate with what a function of the step returns.
+// LambdaLR multiplies the rate by the result of a function of the step.
 type LambdaLR func(step int) float64
 
-// LR is base * s(step), or NaN for nil.
+// LR returns base * s(step), or NaN if s is nil.
 func (s LambdaLR) LR(base float64, step int) float64 {
 	if s == nil {
 		return math.NaN()
@@ -148,14 +147,14 @@ func (s LambdaLR) check(int) error {
 	return nil
 }
 
-// SequentialLR is one schedule after the other: the i-th one ends, and the next one begins with its
-// step 0, at Milestones[i]. Each of them begins with the optimiser's first rate.
+// SequentialLR applies schedules one after another. At step Milestones[i] the i-th one ends, and
+// the next one begins with its step 0. Each of them begins with the optimiser's first rate.
 type SequentialLR struct {
 	Schedules  []Schedule
 	Milestones []int // one fewer than schedules, increasing
 }
 
-// LR is that of the schedule that has the step.
+// LR returns the rate of the schedule that applies at step.
 func (s SequentialLR) LR(base float64, step int) float64 {
 	i, from := s.at(step)
 	if i >= len(s.Schedules) {
@@ -164,7 +163,7 @@ func (s SequentialLR) LR(base float64, step int) float64 {
 	return s.Schedules[i].LR(base, step-from)
 }
 
-// Momentum is that of the schedule that has the step, if it has one.
+// Momentum returns the momentum of the schedule that applies at step, if that sets one.
 func (s SequentialLR) Momentum(step int) (float64, bool) {
 	i, from := s.at(step)
 	if i >= len(s.Schedules) {
@@ -173,8 +172,8 @@ func (s SequentialLR) Momentum(step int) (float64, bool) {
 	return momentumOf(s.Schedules[i], step-from)
 }
 
-// at is the number of the schedule that has the step, and the step that it begins with. Without
-// schedules there is none of that number.
+// at returns the index of the schedule that applies at step, and the step at which it begins.
+// Without schedules the index is out of range.
 func (s SequentialLR) at(step int) (i, from int) {
 	for i < len(s.Milestones) && i+1 < len(s.Schedules) && s.Milestones[i] <= step {
 		from = s.Milestones[i]
@@ -200,7 +199,7 @@ func (s SequentialLR) check(step int) error {
 	return nil
 }
 
-// checkSchedule refuses a schedule that can't be, or not at that step.
+// checkSchedule returns an error if a schedule is invalid, or does not have that step.
 func checkSchedule(s Schedule, step int) error {
 	if c, ok := s.(checked); ok {
 		return c.check(step)

@@ -11,7 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// SGDConfig are the options of torch.optim.SGD. LR is a pointer, as 0 is a learning rate too: new(0.1).
+// SGDConfig are the options of torch.optim.SGD. LR is a pointer, such as new(0.1), because 0 is
+// also a valid learning rate.
 type SGDConfig struct {
 	LR          *float64 // nil: 1e-3
 	Momentum    float64
@@ -21,10 +22,11 @@ type SGDConfig struct {
 	Maximize    bool // steps go up the gradient
 }
 
-// SGD is stochastic gradient descent (torch.optim.SGD). With momentum it keeps one tensor a parameter.
+// SGD is stochastic gradient descent (torch.optim.SGD). With momentum it keeps one tensor per
+// parameter.
 type SGD struct{ Base }
 
-// NewSGD makes an optimiser of the parameters. Its first error sticks: [Base.Err].
+// NewSGD returns an optimiser of the parameters. Its first error sticks: [Base.Err].
 func NewSGD(params autograd.Parameters, cfg SGDConfig) *SGD {
 	o := new(SGD)
 	o.Init(o, "SGD", o.update)
@@ -32,9 +34,9 @@ func NewSGD(params autograd.Parameters, cfg SGDConfig) *SGD {
 	return o
 }
 
-// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group). What
-// cfg leaves out is PyTorch's default, not the first group's. After an error the optimiser is as it
-// was.
+// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group).
+// Options that cfg leaves out have PyTorch's defaults, not the first group's values. After an error
+// the optimiser is unchanged.
 func (o *SGD) AddGroup(params autograd.Parameters, cfg SGDConfig) error {
 	return o.add("AddGroup", params, cfg)
 }

@@ -9,40 +9,43 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Sharded is an [autograd.Attachment] of a parameter that several ranks train. Each may keep a part
-// of the gradient and of the optimiser's state, update that part of the parameter, and get the
-// others'.
+// Sharded is an [autograd.Attachment] of a parameter that several ranks train. Each rank may keep a
+// part of the gradient and of the optimiser's state, update that part of the parameter, and receive
+// the other parts from the other ranks.
 type Sharded interface {
 	autograd.Attachment
-	// StateShape returns the shape of the part of the state that an optimiser keeps on this rank, or
-	// nil if each rank keeps all of it.
+	// StateShape returns the shape of this rank's part of the optimiser's state, or nil if each
+	// rank keeps the whole state.
 	StateShape() []int
-	// PartGrad returns this rank's part of the gradient, or nil if [autograd.Parameter.Grad] is whole.
+	// PartGrad returns this rank's part of the gradient, or nil if [autograd.Parameter.Grad] is
+	// whole.
 	PartGrad() *tensor.Tensor
-	// SetPartGrad replaces it and frees nothing.
+	// SetPartGrad replaces this rank's part of the gradient without freeing the old one.
 	SetPartGrad(g *tensor.Tensor)
-	// Operands returns what a step updates, and its gradient. They are valid until EndPiece. p is
-	// nil if this rank has no element.
+	// Operands returns the tensor that a step updates and its gradient. They are valid until
+	// EndPiece. p is nil if this rank has no element.
 	Operands(ctx context.Context) (p, g *tensor.Tensor, err error)
 	EndPiece()
-	// Whole returns a new tensor of the parameter's shape, of all ranks' parts of a tensor of the
-	// state. All ranks call it. Part copies this rank's part of it back.
+	// Whole gathers all ranks' parts of a state tensor into a new tensor of the parameter's shape.
+	// All ranks must call it. Part copies this rank's part of such a tensor back.
 	Whole(ctx context.Context, part *tensor.Tensor) (*tensor.Tensor, error)
 	Part(ctx context.Context, whole, part *tensor.Tensor) error
-	// Shards returns the ranks' common part.
+	// Shards returns the model's Shards.
 	Shards() Shards
 }
 
-// Shards is what the [Sharded] parameters of one model have in common.
+// Shards is the common part of the [Sharded] parameters of one model.
 type Shards interface {
-	// Parameters are all of them. The list is the Shards'.
+	// Parameters returns all of them. The list belongs to the Shards.
 	Parameters() []*autograd.Parameter
-	// NoSync calls f, in which the gradients of backward passes stay on their rank.
+	// NoSync calls f. During f the gradients of backward passes are not exchanged.
 	NoSync(f func() error) error
-	// EndStep gives all ranks the parts of ps that a step has updated. If the step has failed with
-	// err, EndStep returns err. After an error the other ranks' steps fail too.
+	// EndStep distributes the parts of ps that a step has updated to all ranks. If err is not nil,
+	// the step has failed with it, and EndStep returns it. After an error the other ranks' steps
+	// fail too.
 	EndStep(ps []*autograd.Parameter, err error) error
-	// ClipNorm is [tensor.Gradients.ClipNorm] of gradients of which parts are this rank's parts.
+	// ClipNorm is [tensor.Gradients.ClipNorm] of the whole gradients, and of gradients of which
+	// this rank has parts.
 	ClipNorm(ctx context.Context, most, p float64, parts, whole []*tensor.Tensor) (*tensor.Tensor, error)
 }
 
@@ -61,8 +64,8 @@ func hasGrad(p *autograd.Parameter) bool {
 	return ok && sh.PartGrad() != nil
 }
 
-// endShards ends a step of the parameters that were due, or that failed, in which case the other
-// ranks would wait for this one's parts of any.
+// endShards ends a step of the parameters in due. If the step failed it ends it for all parameters,
+// because the other ranks may wait for this rank's part of any of them.
 func (s *Base) endShards(due []int, err error) error {
 	if err != nil {
 		due = s.choose(nil, func(*autograd.Parameter) bool { return true })

@@ -13,26 +13,25 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// DefaultOffloadPiece is how many bytes of state and of offloaded parameters a step has on the
-// device at a time, unless [Base.SetStage] sets another number.
+// DefaultOffloadPiece is how many bytes of state and of offloaded parameters a step holds on the
+// device at a time, unless [Base.SetStage] sets another size.
 const DefaultOffloadPiece = 64 << 20
 
-// Stage moves tensors between the device and where they live between their uses. An
-// [autograd.Attachment] that is a Stage moves the parameter's value, in pieces of an optimiser's
-// step too.
+// Stage moves tensors between the device and their storage between uses. If an
+// [autograd.Attachment] of a parameter is a Stage, it moves the parameter's value, also for the
+// pieces of an optimiser's step.
 type Stage interface {
 	// Bring makes x usable on the runtime's stream.
 	Bring(ctx context.Context, x *tensor.Tensor) error
-	// Ahead begins to bring x, if that saves time. An error of [memcache.ErrOutOfMemory] ends
-	// nothing.
+	// Ahead begins to bring x, if that saves time. The optimiser ignores [memcache.ErrOutOfMemory].
 	Ahead(ctx context.Context, x *tensor.Tensor) error
-	// Leave takes x away.
+	// Leave moves x to its storage.
 	Leave(ctx context.Context, x *tensor.Tensor) error
 }
 
-// SetStage moves the optimiser's state with st from now on, in pieces of so many bytes of state and
-// of offloaded parameters; 0: [DefaultOffloadPiece]. nil brings the state back. Package
-// offload has a Stage: see offload.State.
+// SetStage makes the optimiser move its state with st, in pieces of piece bytes of state and of
+// offloaded parameters; 0 is [DefaultOffloadPiece]. A nil st brings the state back to the device.
+// offload.State uses SetStage with the Stage of package offload.
 func (s *Base) SetStage(ctx context.Context, st Stage, piece int64) error {
 	if err := check.Context("optim: SetStage", ctx); err != nil {
 		return err
@@ -51,7 +50,7 @@ func (s *Base) SetStage(ctx context.Context, st Stage, piece int64) error {
 	return s.park(ctx, all)
 }
 
-// staged reports whether some of the parameters live elsewhere.
+// staged reports whether some of the parameters have a Stage.
 func (s *Base) staged(params []int) bool {
 	return slices.ContainsFunc(params, func(i int) bool {
 		_, ok := autograd.Attached[Stage](s.params[i].Parameter)
@@ -59,10 +58,10 @@ func (s *Base) staged(params []int) bool {
 	})
 }
 
-// capturedParameters is why captures and offloaded parameters exclude each other.
+// capturedParameters is the reason in the error of a captured step with offloaded parameters.
 const capturedParameters = "memory stays where it is while a graph uses it: bring the parameters back before the capture, by offload.Parameters with nil"
 
-// inPieces updates due in pieces, whose state and parameters are on the device then.
+// inPieces updates due in pieces, and holds only their state and parameters on the device.
 func (s *Base) inPieces(ctx context.Context, due []int) error {
 	if c := s.rt.Capturing(); c != nil && s.staged(due) {
 		return fmt.Errorf("optim: %s step: %w", s.kind, c.Refuse("a step of offloaded parameters", capturedParameters))
@@ -88,8 +87,8 @@ func (s *Base) inPieces(ctx context.Context, due []int) error {
 	return nil
 }
 
-// pieces cuts the parameters that are due, the larger ones first: if there is memory for the first
-// piece, there is for the later ones.
+// pieces divides the parameters into pieces, larger parameters first: if there is memory for the
+// first piece, there is for the later ones.
 func (s *Base) pieces(due []int) (pieces [][]int) {
 	bytes := func(i int) (n int64) {
 		if s.stage != nil {
@@ -127,12 +126,12 @@ func (s *Base) bring(ctx context.Context, params []int) error {
 	return s.eachValue(params, func(st Stage, x *tensor.Tensor) error { return st.Bring(ctx, x) })
 }
 
-// takeAway moves what bring has brought to where it lives.
+// takeAway undoes bring.
 func (s *Base) takeAway(ctx context.Context, params []int) error {
 	return errors.Join(s.park(ctx, params), s.eachValue(params, func(st Stage, x *tensor.Tensor) error { return st.Leave(ctx, x) }))
 }
 
-// ahead begins to bring parameters and their state, as far as there is memory.
+// ahead begins to bring parameters and their state, as far as memory allows.
 func (s *Base) ahead(ctx context.Context, params []int) error {
 	err := s.eachState(params, func(st Stage, x *tensor.Tensor) error { return st.Ahead(ctx, x) })
 	if err == nil {
@@ -149,12 +148,12 @@ func (s *Base) fetch(ctx context.Context, params []int) error {
 	return s.eachState(params, func(st Stage, x *tensor.Tensor) error { return st.Bring(ctx, x) })
 }
 
-// park moves the state of parameters to where it lives.
+// park moves the state of parameters to its storage.
 func (s *Base) park(ctx context.Context, params []int) error {
 	return s.eachState(params, func(st Stage, x *tensor.Tensor) error { return st.Leave(ctx, x) })
 }
 
-// eachValue calls f for the values of the parameters that have a Stage, until one fails.
+// eachValue calls f for the values of the parameters that have a Stage, until a call fails.
 func (s *Base) eachValue(params []int, f func(Stage, *tensor.Tensor) error) error {
 	for _, i := range params {
 		p := s.params[i]
@@ -167,7 +166,8 @@ func (s *Base) eachValue(params []int, f func(Stage, *tensor.Tensor) error) erro
 	return nil
 }
 
-// eachState calls f for the tensors of the parameters' state, if it has a Stage, until one fails.
+// eachState calls f for the tensors of the parameters' state, if there is a Stage, until a call
+// fails.
 func (s *Base) eachState(params []int, f func(Stage, *tensor.Tensor) error) error {
 	if s.stage == nil {
 		return nil

@@ -12,12 +12,12 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Slot is a tensor that an optimiser keeps for each parameter of a group. It has the parameter's
-// shape and dtype; where the parameter is sharded, the shape of this rank's part.
+// Slot describes a tensor that an optimiser keeps for each parameter of a group. It has the
+// parameter's dtype and shape, or the shape of this rank's part if the parameter is sharded.
 type Slot struct {
-	Name     string  // in checkpoints; PyTorch's, such as "exp_avg"
-	Fill     float64 // the elements before the first step
-	Momentum bool    // only while the group's momentum is not 0; such a slot is the last one
+	Name     string  // PyTorch's name for checkpoints, such as "exp_avg"
+	Fill     float64 // value of the elements before the first step
+	Momentum bool    // used only while the group's momentum is not 0; must be the last slot
 }
 
 // Prepare allocates the state of all parameters that are not frozen.
@@ -31,8 +31,8 @@ func (s *Base) Prepare(ctx context.Context) error {
 	return s.prepare(ctx, s.choose(nil, func(p *autograd.Parameter) bool { return p.RequiresGrad() }))
 }
 
-// choose returns the numbers of the parameters that are wanted, among some of them or, for nil,
-// among all. The list is valid until the next call.
+// choose returns the indices of the wanted parameters in among, or in all parameters if among is
+// nil. The list is valid until the next call.
 func (s *Base) choose(among []int, wanted func(*autograd.Parameter) bool) []int {
 	s.pending = s.pending[:0]
 	if among != nil {
@@ -72,7 +72,7 @@ func (s *Base) prepare(ctx context.Context, params []int) error {
 		if c := s.rt.Capturing(); c != nil {
 			return fmt.Errorf("optim: state of parameter %q: %w", p.Name, c.Refuse(s.kind+" state", "it would begin anew at each replay: call Prepare, or take a step, before the capture"))
 		}
-		ctx := stateContext(ctx, p) // only now: most steps make nothing
+		ctx := stateContext(ctx, p) // only here, because most steps allocate nothing
 		for _, slot := range slots[min(had, needed):needed] {
 			t, err := slot.first(ctx, s.rt, p.Parameter)
 			if err != nil {
@@ -91,14 +91,15 @@ func (s *Base) prepare(ctx context.Context, params []int) error {
 	return nil
 }
 
-// stateContext is the context of the state of a parameter: of its module, in no lifetime.
+// stateContext returns the context for allocating a parameter's state: with the parameter's module,
+// and outside of any lifetime.
 func stateContext(ctx context.Context, p autograd.Named) context.Context {
 	l := memcache.LabelOf(ctx)
 	l.Category, l.Module = memcache.CategoryOptimizerState, names.Holder(l.Module, p.Name, p.Layer)
 	return memcache.WithLabel(tensor.Detached(ctx), l)
 }
 
-// first makes the slot's tensor of a parameter, as it is before the first step.
+// first allocates the slot's tensor of a parameter with its values before the first step.
 func (s Slot) first(ctx context.Context, rt *tensor.Runtime, p *autograd.Parameter) (*tensor.Tensor, error) {
 	shape := p.Value().Shape()
 	if sh, ok := autograd.Attached[Sharded](p); ok && sh.StateShape() != nil {

@@ -9,12 +9,13 @@ import (
 	"github.com/cistern-ml/cistern/autograd/internal/check"
 )
 
-// Step updates every parameter that has a gradient and is not frozen. If the device refuses a launch,
-// parameters may have been updated by the launches before, without a step more: a training goes on
-// from a checkpoint then.
+// Step updates every parameter that has a gradient and is not frozen. If the device refuses a
+// launch, earlier launches may have updated parameters without counting the step: continue the
+// training from a checkpoint then.
 func (s *Base) Step(ctx context.Context) error { return s.StepOnly(ctx, nil) }
 
-// StepOnly is Step for the parameters with these numbers in [Base.Parameters]; nil: for all.
+// StepOnly is Step for the parameters with these indices in [Base.Parameters], or for all if among
+// is nil.
 func (s *Base) StepOnly(ctx context.Context, among []int) (err error) {
 	var due []int
 	defer func() { err = s.endShards(due, err) }()
@@ -51,7 +52,7 @@ func (s *Base) stepPiece(ctx context.Context, piece []int) error {
 				sh.EndPiece()
 			}
 		}
-		clear(s.updates) // of the gradients, which belong to the parameters
+		clear(s.updates) // drops references to the gradients, which belong to the parameters
 	}()
 	for _, i := range piece {
 		n := len(s.updates)
@@ -78,7 +79,7 @@ func (s *Base) stepPiece(ctx context.Context, piece []int) error {
 	return nil
 }
 
-// count counts a step of some parameters.
+// count counts a step of the parameters in piece.
 func (s *Base) count(piece []int) {
 	for _, i := range piece {
 		s.steps[i]++

@@ -8,17 +8,17 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Update is what a step does to one parameter. Its tensors belong to the optimiser's [Base].
+// Update describes a step's update of one parameter. Its tensors belong to the optimiser's [Base].
 type Update struct {
-	// P is the parameter, which the update overwrites, and G its gradient. Where the parameter is
-	// sharded, both are this rank's part. The gradient of a float32 parameter may have 16 bits.
+	// P is the parameter's value, which the update overwrites, and G its gradient. If the parameter
+	// is sharded, both are this rank's part. The gradient of a float32 parameter may have 16 bits.
 	P, G *tensor.Tensor
-	// State is the tensors of the group's slots, in their order. The update overwrites them.
+	// State has the tensors of the group's slots in their order. The update overwrites them.
 	State []*tensor.Tensor
 
 	Group        *Group
 	LR, Momentum float64 // the group's
-	Step         int     // counts the parameter's steps from 1
+	Step         int     // the number of the parameter's step, from 1
 	First        bool    // no step has written the state
 
 	base  *Base
@@ -36,22 +36,22 @@ func (u *Update) fill(ctx context.Context, s *Base, i int) (err error) {
 	return err
 }
 
-// now sets the numbers of the next step.
+// now sets the group, the rates and the step number of the next step.
 func (u *Update) now() {
 	s, i := u.base, u.index
 	u.Group = s.groups[s.of[i]]
 	u.LR, u.Momentum, u.Step, u.First = u.Group.lr, u.Group.momentum, s.steps[i]+1, !s.filled[i]
 }
 
-// tensors are the first three of the state, as [tensor.Update] has them.
+// tensors returns the first three state tensors, in the form of [tensor.Update].
 func (u *Update) tensors() (state [3]*tensor.Tensor) {
 	copy(state[:], u.State)
 	return state
 }
 
-// StepRule is an update of [Base.Init] with a rule of package tensor. rule returns the numbers of an
-// update, and its state in the order that the rule documents. In a captured step, each replay calls
-// rule again, with the numbers of that step.
+// StepRule implements the update function of [Base.Init] with a rule of package tensor. rule
+// returns the rule's values for an update, and its state in the order that the rule documents. In a
+// captured step each replay calls rule again with the values of its own step.
 func StepRule[R tensor.Rule](ctx context.Context, us []Update, rule func(u *Update) (R, [3]*tensor.Tensor)) error {
 	if len(us) == 0 {
 		return nil
