@@ -9,13 +9,13 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// bucket are gradients that are reduced together, when all of them are there.
+// bucket is a group of gradients that are reduced together when all of them are final.
 type bucket struct {
 	replicas []*replica
-	left     int // that are not ready in this pass
+	left     int // number of replicas not ready in this pass
 }
 
-// cut makes the buckets of replicas whose gradients come in this order.
+// cut divides the replicas into buckets, in the order of their gradients.
 func (d *Parallel) cut(order []int) {
 	d.buckets = nil
 	limit, bytes := d.cfg.FirstBucketBytes, int64(0)
@@ -34,8 +34,8 @@ func (d *Parallel) cut(order []int) {
 	}
 }
 
-// learn cuts the buckets anew, in the order of the first pass that was reduced, as rank 0 has seen
-// it. What gets no gradient comes last. It waits for the device, once.
+// learn divides the replicas again, in rank 0's order of gradients in the first reduced pass.
+// Replicas without a gradient come last. The first call waits for the device.
 func (d *Parallel) learn(ctx context.Context) error {
 	if d.learned {
 		return nil
@@ -51,7 +51,7 @@ func (d *Parallel) learn(ctx context.Context) error {
 	}
 	all, err := d.Gather(tensor.Detached(ctx), order)
 	if err != nil {
-		return d.failed("telling the order of the gradients", err)
+		return d.failed("exchanging the order of the gradients", err)
 	}
 	rank0 := make([]int, len(order))
 	for k, i := range all[0] {
@@ -62,8 +62,8 @@ func (d *Parallel) learn(ctx context.Context) error {
 	return nil
 }
 
-// launch queues the reduction of the next bucket. Behind the last one's gradients come the counts
-// of ranks that had them, and rank 0's buffers.
+// launch queues the reduction of the next bucket. After the last bucket's gradients it also queues
+// the counts of ranks that have gradients, and the broadcast of rank 0's buffers.
 func (d *Parallel) launch(ctx context.Context) error {
 	k := d.pass.next
 	b := &d.buckets[k]
@@ -73,7 +73,7 @@ func (d *Parallel) launch(ctx context.Context) error {
 	if err == nil {
 		err = d.fork()
 	}
-	if err == nil && !last { // what the backward pass goes on with needs the whole GPU; the exchange has the time
+	if err == nil && !last { // the backward pass needs the whole GPU; the exchange has time
 		err = headstart.GoFirst(d.rt, d.stream)
 	}
 	if err == nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// ClipNorm is optim.ClipGradNorm where gradients are in parts: the parts' norms are put together
-// over the ranks, and with that of the gradients that each rank has whole. All of it is on the
-// device, in float64, which has the powers of every float32 norm. It adds up in another order than
-// the norm of whole gradients does.
+// ClipNorm is optim.ClipGradNorm for sharded gradients: it combines the norms of all ranks' parts,
+// and the norm of the gradients that each rank has whole. It computes on the device, in float64,
+// which can represent the powers of every float32 norm. It adds in another order than the norm of
+// whole gradients.
 func (s *shards) ClipNorm(ctx context.Context, most, p float64, parts, whole []*tensor.Tensor) (total *tensor.Tensor, err error) {
 	d := (*Parallel)(s)
 	defer func() { err = d.tell(err) }()
@@ -53,7 +53,7 @@ func (s *shards) ClipNorm(ctx context.Context, most, p float64, parts, whole []*
 	}
 	defer func() { err = errors.Join(err, rest.ReleaseContext(ctx)) }()
 	rt := d.rt
-	// replace makes the result of an operation the total.
+	// replace replaces total with the result of an operation.
 	replace := func(next *tensor.Tensor, failed error) {
 		if failed == nil {
 			failed = total.ReleaseContext(ctx)
@@ -81,8 +81,8 @@ func (s *shards) ClipNorm(ctx context.Context, most, p float64, parts, whole []*
 	return total, err
 }
 
-// power is a scalar of float64: the p-th power of the p-norm of some tensors, or the norm itself of an
-// infinity. Without tensors with elements it is what adds nothing.
+// power returns a float64 scalar: the p-th power of the p-norm of ts, or the norm itself if p is
+// infinite. Without elements it returns the neutral element.
 func power(ctx context.Context, rt *tensor.Runtime, p float64, ts []*tensor.Tensor) (*tensor.Tensor, error) {
 	var some []*tensor.Tensor
 	for _, t := range ts {
@@ -91,7 +91,7 @@ func power(ctx context.Context, rt *tensor.Runtime, p float64, ts []*tensor.Tens
 		}
 	}
 	if some == nil {
-		return rt.Full(ctx, max(0, -p), tensor.Float64) // of -Inf the least is greater
+		return rt.Full(ctx, max(0, -p), tensor.Float64) // +Inf for the least magnitude, p = -Inf
 	}
 	norm, err := rt.ClipNorm(ctx, math.Inf(1), p, some...)
 	if err != nil {
@@ -111,7 +111,7 @@ func power(ctx context.Context, rt *tensor.Runtime, p float64, ts []*tensor.Tens
 	return power, errors.Join(err, norm.ReleaseContext(ctx))
 }
 
-// scale multiplies by most/(total+1e-6), if that is less than 1.
+// scale multiplies ts by most/(total+1e-6) in place, if that is less than 1.
 func scale(ctx context.Context, rt *tensor.Runtime, total *tensor.Tensor, most float64, ts []*tensor.Tensor) (err error) {
 	factor, err := rt.AddScalar(ctx, total, 1e-6)
 	if err != nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How the communication stream and the runtime's hand memory to each other: by an event in each
-// direction, before an operation and behind it. Where the second one does not come, since something
-// has failed in between, the communication stream is recorded on the memory, which the program may
-// free at once. It is not recorded where the event comes: memory whose free waits for another
-// stream returns as late as the host is ahead of the device, and a step's gradients would be there
-// twice.
+// Events order the use of memory by the runtime's stream and by the communication stream: one
+// before each operation (fork), and one after it (join). If an operation fails in between, there is
+// no join, so the communication stream is recorded on the memory, which the program may free at
+// once. After a join it is not recorded: such a block is reused only when the host has found an
+// event on that stream complete, so a host that is ahead of the device would hold a step's
+// gradients twice.
 
-// fork lets what is queued on the communication stream from now on run after what is queued on the runtime's.
+// fork makes later work on the communication stream run after the work queued on the runtime's.
 func (d *Parallel) fork() error { return d.order(d.rt.Stream(), d.stream) }
 
-// join is fork the other way.
+// join is fork in the other direction.
 func (d *Parallel) join() error { return d.order(d.stream, d.rt.Stream()) }
 
 func (d *Parallel) order(first, then device.Stream) error {
@@ -34,13 +34,13 @@ func (d *Parallel) order(first, then device.Stream) error {
 		err = then.Wait(e)
 	}
 	if closed := e.Close(); err == nil {
-		err = closed // of a device that has failed it says the same
+		err = closed // on a failed device it is the same error
 	}
 	return err
 }
 
-// handOver ends what has used some memory: with a join, or, after an error, with telling the cache
-// who may use it still.
+// handOver ends the use of ts on the communication stream with a join. After an error it records
+// that stream on their memory instead.
 func (d *Parallel) handOver(err error, ts ...*tensor.Tensor) error {
 	if err == nil {
 		err = d.join()
@@ -51,26 +51,26 @@ func (d *Parallel) handOver(err error, ts ...*tensor.Tensor) error {
 	return err
 }
 
-// lend tells the cache that the communication stream uses memory. What is captured is used at no
-// time, if the capture fails.
+// lend records the communication stream on the memory of ts. In a capture it does nothing, because
+// the memory is not used if the capture fails.
 func (d *Parallel) lend(ts ...*tensor.Tensor) {
 	for _, t := range ts {
 		if t != nil && d.rt.Capturing() == nil {
-			_ = t.RecordStream(d.stream) // what has failed before is what the program gets
+			_ = t.RecordStream(d.stream) // the program gets the first error
 		}
 	}
 }
 
-// tell ends the communicator if this rank has failed with err, because the other ranks would wait for
-// it. In a capture no rank waits. It returns err.
+// tell aborts the communicator if err is not nil, because the other ranks would wait for this rank,
+// and returns err. In a capture no rank waits, so it only returns err.
 func (d *Parallel) tell(err error) error {
 	if err != nil && d.rt.Capturing() == nil {
-		_ = d.comm.Abort() // err is what the program gets
+		_ = d.comm.Abort() // the program gets err
 	}
 	return err
 }
 
-// grouped queues what f queues as one operation.
+// grouped queues the operations of f as one.
 func (d *Parallel) grouped(f func() error) error {
 	if err := d.comm.GroupStart(); err != nil {
 		return err
@@ -82,14 +82,14 @@ func (d *Parallel) grouped(f func() error) error {
 	return err
 }
 
-// broadcast makes t rank 0's.
+// broadcast replaces t with rank 0's.
 func (d *Parallel) broadcast(t *tensor.Tensor) error {
 	p, n, dt := place(t)
 	tensor.IncrementVersion(t)
 	return d.comm.Broadcast(d.stream, p, p, n, dt, 0)
 }
 
-// place is where a tensor's elements are, how many, and of which type.
+// place returns the address, number and type of a tensor's elements.
 func place(t *tensor.Tensor) (device.Ptr, int64, device.DataType) {
 	dt, _ := dataType(t.Dtype())
 	return t.Block().Ptr() + device.Ptr(t.Offset()), int64(t.Elements()), dt
@@ -111,8 +111,8 @@ func dataType(d tensor.Dtype) (device.DataType, bool) {
 	return 0, false
 }
 
-// Gather returns the numbers of all ranks, of which each has as many. It waits for them. After an
-// error the communicator has ended.
+// Gather returns the numbers of all ranks, by rank. Each rank must pass the same number of them.
+// Gather waits for all ranks. After an error the communicator has ended.
 func (d *Parallel) Gather(ctx context.Context, mine []int64) (all [][]int64, err error) {
 	if err := check.Context("parallel: Gather", ctx); err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (d *Parallel) Gather(ctx context.Context, mine []int64) (all [][]int64, err
 		return nil, err
 	}
 	var flat []int64
-	if d.rt.Device().Properties().Dry { // the ranks agree where nothing is exchanged
+	if d.rt.Device().Properties().Dry { // nothing is exchanged: assume equal ranks
 		flat, err = slices.Repeat(mine, d.Size()), d.rt.Synchronize(ctx)
 	} else {
 		flat, err = tensor.ToSlice[int64](ctx, out, nil)
@@ -155,9 +155,9 @@ func (d *Parallel) Gather(ctx context.Context, mine []int64) (all [][]int64, err
 	return all, nil
 }
 
-// AllReduce reduces t with those of the other ranks, in place, such as a loss to its mean. All
-// ranks call it, with tensors of one shape and dtype. Like an operation of the runtime it is
-// queued, and what is queued on the runtime's stream later finds the result.
+// AllReduce reduces t with the other ranks' tensors in place, for example a loss to its mean. All
+// ranks must call it with tensors of one shape and dtype. It is queued like an operation of the
+// runtime, so work that is queued later on the runtime's stream finds the result.
 func (d *Parallel) AllReduce(_ context.Context, t *tensor.Tensor, op device.ReduceOp) error {
 	_, known := dataType(t.Dtype())
 	switch {

@@ -248,7 +248,7 @@ func TestParallelRefuses(t *testing.T) {
 	}{
 		"a shape":      {func(in *nn.Initializer) any { return in.Linear(4, 2) }, parallel.Config{}, []string{"on rank 2", `"weight"`, "dtype or shape"}},
 		"a name":       {func(in *nn.Initializer) any { return nn.Sequential{in.Linear(4, 3)} }, parallel.Config{}, []string{"on rank 2", "weight"}},
-		"a number":     {func(in *nn.Initializer) any { return in.Linear(4, 3, nn.NoBias()) }, parallel.Config{}, []string{"model of rank 2 has 1 ", "that of rank 0 2"}},
+		"a number":     {func(in *nn.Initializer) any { return in.Linear(4, 3, nn.NoBias()) }, parallel.Config{}, []string{"model of rank 2 has 1 ", "rank 0's has 2"}},
 		"a frozen one": {func(in *nn.Initializer) any { l := in.Linear(4, 3); l.Bias.SetRequiresGrad(false); return l }, parallel.Config{}, []string{"on rank 2", `"bias"`, "is trained on one of them only"}},
 		"a config":     {like, parallel.Config{BucketBytes: 77}, []string{"rank 2 has another Config"}},
 	} {

@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Parallel trains one model on several ranks, each of which has a copy of it and computes on its
-// part of every batch (torch.nn.parallel.DistributedDataParallel):
+// Parallel trains one model on several ranks (torch.nn.parallel.DistributedDataParallel). Each rank
+// has a copy of the model and computes on its part of every batch:
 //
 //	dp, err := parallel.New(ctx, comm, model, parallel.Config{})
 //	adam := nn.Own(in, optim.NewAdam(model.Parameters(), optim.AdamConfig{}))
@@ -23,37 +23,38 @@ import (
 //	}
 //	err = errors.Join(dp.Err(), dp.Close(), comm.Close())
 //
-// The loop is that of one rank. [autograd.Tape.Backward] of a tape that has read parameters of the
-// model makes their gradients the mean of all ranks', so that with batches of equal size and a loss
-// that is a mean every rank takes the step that one rank would take on all of the batch. Gradients
-// are reduced in buckets while the backward pass goes on, on a stream of the Parallel's own; what
-// is queued on the runtime's stream after Backward finds them reduced. All ranks run the same
-// number of these backward passes, and none has to use all parameters: one that has got no gradient
-// on this rank gets the others', and one that has got none on any has none, for which this rank
-// waits at the end of Backward.
+// The loop is the same as on one rank. If a tape has read parameters of the model, its
+// [autograd.Tape.Backward] replaces their gradients with the mean of all ranks' gradients. So with
+// batches of equal size and a loss that is a mean, every rank takes the step that a single rank
+// would take on the whole batch. Gradients are reduced in buckets during the backward pass, on the
+// Parallel's own stream; work that is queued on the runtime's stream after Backward finds them
+// reduced. All ranks must run the same number of these backward passes, but a pass need not use all
+// parameters. A parameter without a gradient on this rank gets the mean with the other ranks'. A
+// parameter without one on any rank has none afterwards; to find that out, this rank waits at the
+// end of Backward.
 //
-// At the start rank 0's parameters and buffers are the ones of all ranks; rank 0's buffers, such as
-// the running statistics of a batch norm, are again after each backward pass. Parameters that are
-// frozen at the start are not of the Parallel: one that trains later is an error of the next
-// Backward, as its gradient would be this rank's alone.
+// New copies rank 0's parameters and buffers to all ranks. Each backward pass copies rank 0's
+// buffers again, such as the running statistics of a batch norm. Parameters that are frozen when
+// New is called do not belong to the Parallel. If one of them trains later, the next Backward
+// fails, because its gradient would be this rank's alone.
 //
 // # Memory and streams
 //
-// Gradients are reduced where they are: buckets are groups of operations, and no memory. The stream
-// of the Parallel and the runtime's are ordered by events, in both directions, and what a step
-// frees is free at once. Steps can be captured, on all ranks, if every parameter gets a gradient in
-// them; take an eager step before.
+// Gradients are reduced in place: a bucket is a group of operations and needs no memory. Events
+// order the Parallel's stream and the runtime's in both directions, so that memory that a step
+// frees can be reused at once. Steps can be captured, on all ranks, if every parameter gets a
+// gradient in them; take an eager step first.
 //
 // # Failure
 //
-// What ends the communicator ends Backward of all ranks, at the latest after the communicator's
-// timeout: a rank whose Backward fails aborts it, and so does one whose sharded step or clipping,
-// AllReduce, Gather or Verify fails; one that closes its communicator or does something else is
-// noticed by the others. A rank that fails elsewhere closes its communicator, so that no other rank
-// waits for it. A training goes on with a new communicator and a new Parallel. Operations are queued.
-// Therefore a rank may see the error later, from the next Backward, or from [Parallel.Err] after a
-// wait for a result. Gradients, and parameters that an optimiser has updated with them, are undefined
-// then: go on from a checkpoint.
+// If the communicator ends, Backward fails on all ranks, at the latest after the communicator's
+// timeout. A rank aborts the communicator if its Backward, sharded step, sharded clipping,
+// AllReduce, Gather or Verify fails. The other ranks also notice if a rank closes its communicator
+// or makes different calls. If a rank fails elsewhere, the program must close that rank's
+// communicator, so that no other rank waits for it. Operations are queued, so a rank may get the
+// error later, from the next Backward, or from [Parallel.Err] after a wait for a result. Gradients,
+// and parameters that an optimiser has updated with them, are undefined then. Continue from a
+// checkpoint, with a new communicator and a new Parallel.
 //
 // A Parallel belongs to the goroutine of its parameters.
 type Parallel struct {
@@ -66,52 +67,54 @@ type Parallel struct {
 
 	replicas []*replica
 	trained  []*autograd.Parameter // of the replicas
-	frozen   []autograd.Named      // parameters that are none of them
-	state    []nn.NamedTensor      // parameters, frozen ones too, and buffers: what all ranks have alike
+	frozen   []autograd.Named      // parameters without a replica
+	state    []nn.NamedTensor      // all parameters and buffers, the same on all ranks
 	buffers  []*tensor.Tensor
-	ones     *tensor.Tensor // int32, one for each replica
-	counts   *tensor.Tensor // of ranks that have a gradient, for each replica
+	ones     *tensor.Tensor // int32 ones, one for each replica
+	counts   *tensor.Tensor // number of ranks that have a gradient, for each replica
 
 	buckets []bucket
 	learned bool // the buckets are in the order of a backward pass
 	pass    pass
-	passes  int // that were reduced
-	local   int // calls of NoSync that the program is in
+	passes  int // number of reduced passes
+	local   int // nesting depth of NoSync
 	closed  bool
 }
 
 // Config are the options of a [Parallel], the same on all ranks. The zero value is PyTorch's.
 type Config struct {
-	// BucketBytes is how many bytes of gradients a bucket has before it is reduced; 0: 25 MiB.
-	// FirstBucketBytes is that of the bucket that is reduced first, so that the exchange begins
-	// early; 0: 1 MiB. A bucket has whole gradients, and so may have more.
+	// BucketBytes is the size of gradients at which a bucket is full and reduced; 0 is 25 MiB.
+	// FirstBucketBytes is that of the first bucket, which is smaller so that the exchange begins
+	// early; 0 is 1 MiB, or BucketBytes if that is less. A bucket has whole gradients, so it may be
+	// larger.
 	BucketBytes, FirstBucketBytes int64
-	// LocalBuffers leaves each rank its own buffers after the start (broadcast_buffers=False).
+	// LocalBuffers lets each rank keep its own buffers after New (broadcast_buffers=False).
 	LocalBuffers bool
-	// VerifyEvery lets each so-many-th backward pass that is reduced end with [Parallel.Verify]; 0: none.
-	// A pass of a graph is verified before its replay, except for buffers.
+	// VerifyEvery n calls [Parallel.Verify] at the end of every n-th backward pass that is reduced;
+	// 0 is never. For passes of a graph it is called before the replay, without buffers.
 	VerifyEvery int
-	// Shard is what each rank keeps a part of alone.
+	// Shard selects the data of which each rank keeps only its part.
 	Shard Sharding
 }
 
-// Sharding is what of a training is kept in parts, one on each rank (Rajbhandari et al., ZeRO,
-// 2020). Every parameter is cut into as many parts as there are ranks; the last rank has what is
-// left over too. Optimisers of such parameters, made after the [Parallel], keep the state of this
-// rank's parts and update these, and each rank gets the others' parts at the end of the step.
-// Numbers are bit-identical to those without sharding where a kernel's result does not depend on
-// an element's position in its tensor. Two sums are exceptions, because they are added in another
-// order: norms of sharded gradients, and sharded gradients of several backward passes without
-// [Parallel.NoSync].
+// Sharding selects the data that is kept in parts, one on each rank (Rajbhandari et al., ZeRO,
+// 2020). Every parameter is divided into as many equal parts as there are ranks; the last rank also
+// has the remainder. Optimisers of such parameters must be made after the [Parallel]. They keep the
+// state of this rank's parts and update these, and each rank receives the other parts at the end of
+// the step. Results are bit-identical to those without sharding, as far as a kernel's result does
+// not depend on an element's position in its tensor. Two sums are exceptions, because they are
+// added in another order: norms of sharded gradients, and sharded gradients of several backward
+// passes without [Parallel.NoSync].
 type Sharding uint8
 
 const (
-	// ShardNothing: every rank has all.
+	// ShardNothing keeps all data on every rank.
 	ShardNothing Sharding = iota
-	// ShardState: of the optimiser's state a rank has its parts (ZeRO stage 1).
+	// ShardState keeps only this rank's parts of the optimiser's state (ZeRO stage 1).
 	ShardState
-	// ShardGradients: of the gradients too (stage 2). Each is freed when its bucket is on its way,
-	// in the backward pass; [autograd.Parameter.Grad] is nil behind it.
+	// ShardGradients also keeps only this rank's parts of the gradients (stage 2). The whole
+	// gradients are freed in the backward pass, after the reduction of their bucket;
+	// [autograd.Parameter.Grad] is nil afterwards.
 	ShardGradients
 )
 
@@ -120,7 +123,7 @@ const (
 	defaultFirstBucketBytes = 1 << 20
 )
 
-// replica is a parameter that is trained by a Parallel.
+// replica is a parameter that a Parallel trains.
 type replica struct {
 	*autograd.Parameter
 	of     *Parallel
@@ -137,7 +140,7 @@ func replicaOf(p *autograd.Parameter) *replica {
 	return r
 }
 
-// Join hooks the Parallel to a tape that trains the parameter.
+// Join hooks the Parallel to a tape on which the parameter requires a gradient.
 func (r *replica) Join(t *autograd.Tape, v *autograd.Variable) error {
 	if v.RequiresGrad() {
 		t.Hook(&r.of.hook)
@@ -161,11 +164,11 @@ func refusesAway(a autograd.Attachment) error {
 	return nil
 }
 
-// beside is the attachment of parameters that were frozen when the Parallel was made.
+// beside is the attachment of parameters that were frozen at New.
 type beside struct{ of *Parallel }
 
-// Join hooks the Parallel to a tape that trains the parameter, so that its Begin fails, unless
-// another Parallel trains it.
+// Join hooks the Parallel to a tape on which the parameter requires a gradient, so that Begin
+// fails, unless another Parallel trains the parameter.
 func (b *beside) Join(t *autograd.Tape, v *autograd.Variable) error {
 	if v.RequiresGrad() && replicaOf(v.Parameter()) == nil {
 		t.Hook(&b.of.hook)
@@ -176,12 +179,12 @@ func (b *beside) Join(t *autograd.Tape, v *autograd.Variable) error {
 // Refuses refuses attachments that move the parameter's memory.
 func (b *beside) Refuses(other autograd.Attachment) error { return refusesAway(other) }
 
-// New makes this process' or goroutine's model a rank of a communicator, which the Parallel has to
-// itself until it is closed; the caller closes it then. All ranks call it, with models of the same
-// parameters and buffers; others are an error that names the rank. The model is a [nn.Layer], or
-// anything that [nn.ParametersOf] walks; it is on the device of the communicator, in one runtime,
-// and its parameters are in no other Parallel. It waits for the other ranks. After an error the
-// caller closes the communicator, which ends the other ranks' New; their parameters and buffers may
+// New trains model as one rank of the communicator comm. Only the Parallel may use comm until the
+// Parallel is closed; the caller must close comm afterwards. All ranks must call New with models of
+// the same parameters and buffers; otherwise the error names the rank. The model is a [nn.Layer],
+// or anything that [nn.ParametersOf] walks. It must be in one runtime on the communicator's device,
+// and its parameters in no other Parallel. New waits for the other ranks. After an error the caller
+// must close the communicator, which makes New fail on the other ranks; parameters and buffers may
 // be rank 0's by then, or undefined.
 func New(ctx context.Context, comm device.Communicator, model any, cfg Config) (*Parallel, error) {
 	d, err := newParallel(ctx, comm, model, cfg)
@@ -220,7 +223,7 @@ func newParallel(ctx context.Context, comm device.Communicator, model any, cfg C
 	}
 	for _, r := range d.replicas {
 		err = errors.Join(err, r.Attach(r))
-		r.SetGrad(r.Grad()) // gradients are float32 from now on, whatever a tape has made before
+		r.SetGrad(r.Grad()) // converts gradients of earlier tapes to float32
 	}
 	for _, p := range d.frozen {
 		err = errors.Join(err, p.Attach(&d.beside))
@@ -231,7 +234,7 @@ func newParallel(ctx context.Context, comm device.Communicator, model any, cfg C
 	return d, nil
 }
 
-// collect finds what the ranks share.
+// collect finds the model's parameters and buffers and checks them.
 func (d *Parallel) collect(model any) error {
 	state, err := nn.StateDict(model)
 	if err != nil {
@@ -285,14 +288,14 @@ func (d *Parallel) collect(model any) error {
 	return nil
 }
 
-// Rank is this rank, from 0 on, and Size the number of ranks.
+// Rank returns this rank, from 0 to Size-1.
 func (d *Parallel) Rank() int { return d.comm.Rank() }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (d *Parallel) Size() int { return d.comm.Size() }
 
-// NoSync calls f, in which backward passes reduce nothing: gradients add up on each rank until the
-// first one behind it reduces them all (DistributedDataParallel.no_sync). All ranks do so alike.
+// NoSync calls f. Backward passes in f reduce nothing: gradients accumulate on each rank, until the
+// first pass after f reduces them (DistributedDataParallel.no_sync). All ranks must do the same.
 func (d *Parallel) NoSync(f func() error) error {
 	if f == nil {
 		return fmt.Errorf("parallel: NoSync: %w: the function is nil", autograd.ErrInvalid)
@@ -302,8 +305,8 @@ func (d *Parallel) NoSync(f func() error) error {
 	return f()
 }
 
-// Err is what has ended the communicator, or nil, with this rank's number. It never waits: behind a
-// wait for the runtime's stream it tells of all that came before.
+// Err returns the error that ended the communicator, with this rank's number, or nil. It never
+// waits. After a wait for the runtime's stream it covers all earlier operations.
 func (d *Parallel) Err() error {
 	if err := d.comm.AsyncError(); err != nil {
 		return fmt.Errorf("parallel: %w", d.failed("an earlier operation", err))
@@ -311,14 +314,14 @@ func (d *Parallel) Err() error {
 	return nil
 }
 
-// failed is an error of this rank's.
+// failed adds this rank's number to an error.
 func (d *Parallel) failed(what string, err error) error {
 	return fmt.Errorf("rank %d of %d: %s: %w", d.Rank(), d.Size(), what, err)
 }
 
-// Close ends the exchange: the parameters are the program's alone again. It waits for what is
-// queued, which the communicator's timeout bounds. Graphs of steps must not be replayed any more.
-// It is idempotent; Close of nil does nothing.
+// Close detaches the Parallel from the parameters. It waits for queued operations, at most for the
+// communicator's timeout. Graphs of steps must not be replayed afterwards. It is idempotent, and
+// Close of nil does nothing.
 func (d *Parallel) Close() error {
 	if d == nil || d.closed {
 		return nil
@@ -339,7 +342,7 @@ func (d *Parallel) release() error {
 	return errors.Join(d.stream.Close(), d.ones.Release(), d.counts.Release())
 }
 
-// String has the rank and what it trains.
+// String returns a text such as "rank 0 of 2 on host: 4 parameters".
 func (p *Parallel) String() string {
 	return fmt.Sprintf("rank %d of %d on %s: %d parameters", p.comm.Rank(), p.comm.Size(), p.rt.Device().Name(), len(p.replicas))
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// What checkpoints need of a Parallel.
+// The methods of a Parallel that checkpoints use.
 
-// Check waits for what is queued on the runtime, and returns an error if that may have failed. After
-// an error the communicator has ended.
+// Check waits for the work that is queued on the runtime, and returns an error if it may have
+// failed. After an error the communicator has ended.
 func (d *Parallel) Check(ctx context.Context) error {
 	if err := check.Context("parallel: Check", ctx); err != nil {
 		return err
@@ -22,7 +22,7 @@ func (d *Parallel) Check(ctx context.Context) error {
 	return d.comm.AsyncError()
 }
 
-// Whole returns a tensor of all ranks' parts.
+// Whole gathers all ranks' parts into a new tensor of the parameter's shape.
 func (r *replica) Whole(ctx context.Context, part *tensor.Tensor) (*tensor.Tensor, error) {
 	d := r.of
 	t, err := d.rt.New(ctx, part.Dtype(), r.Value().Shape()...)
@@ -39,7 +39,7 @@ func (r *replica) Whole(ctx context.Context, part *tensor.Tensor) (*tensor.Tenso
 	return t, d.tell(err)
 }
 
-// copyPart copies this rank's part into a whole tensor, or out of it.
+// copyPart copies part to this rank's part of whole if into is set, otherwise the other way.
 func (r *replica) copyPart(ctx context.Context, whole, part *tensor.Tensor, into bool) error {
 	view, err := r.view(ctx, whole)
 	if err != nil {
@@ -53,7 +53,7 @@ func (r *replica) copyPart(ctx context.Context, whole, part *tensor.Tensor, into
 	return errors.Join(err, view.ReleaseContext(ctx))
 }
 
-// Part copies this rank's part of a whole tensor to part.
+// Part copies this rank's part of whole to part.
 func (r *replica) Part(ctx context.Context, whole, part *tensor.Tensor) error {
 	return r.copyPart(ctx, whole, part, false)
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Final gradients go to their buckets. Full buckets are reduced in the buckets' order, so that all
-// ranks queue the same operations.
+// Each final gradient is counted in its bucket. Full buckets are reduced in the buckets' order, so
+// that all ranks queue the same operations.
 
 // pass is a backward pass whose gradients are reduced.
 type pass struct {
 	on       bool
 	captured bool
-	next     int   // the bucket to reduce
-	order    []int // the replicas, as their gradients came
+	next     int   // the next bucket to reduce
+	order    []int // replicas in the order of their final gradients
 	missing  []*replica
-	flags    *tensor.Tensor   // 1 for each replica with a gradient; nil: all have one
-	held     []*tensor.Tensor // sharded gradients of the last bucket that went
+	flags    *tensor.Tensor   // 1 for a replica with a gradient, else 0; nil: all 1
+	held     []*tensor.Tensor // whole gradients of the last launched bucket, if sharded
 }
 
 // parallelHook hooks a Parallel to the tapes that read its parameters.
@@ -33,7 +33,7 @@ type parallelHook struct {
 // Begin begins a pass.
 func (h *parallelHook) Begin(*autograd.Tape) error { return h.of.begin() }
 
-// Final adds a gradient to its bucket.
+// Final assigns a gradient and counts it in its bucket.
 func (h *parallelHook) Final(t *autograd.Tape, v *autograd.Variable) error {
 	r := replicaOf(v.Parameter())
 	if r == nil || r.of != h.of || !h.of.pass.on {
@@ -45,12 +45,12 @@ func (h *parallelHook) Final(t *autograd.Tape, v *autograd.Variable) error {
 	return h.of.produced(t.Context(), r)
 }
 
-// End reduces the remaining buckets. If the tape failed, it tells the other ranks.
+// End reduces the remaining buckets. If the tape failed, it aborts the communicator.
 func (h *parallelHook) End(t *autograd.Tape, err error) error {
 	d := h.of
 	switch {
 	case err == nil:
-		for _, r := range d.replicas { // those that no operation reads, and those of NoSync
+		for _, r := range d.replicas { // those that no operation reads, and NoSync's
 			if v := t.Variable(r.Parameter); v != nil {
 				if err := t.AssignGrad(v, true); err != nil {
 					return err
@@ -75,7 +75,7 @@ func (d *Parallel) begin() error {
 		return fmt.Errorf("the Parallel: %w", device.ErrClosed)
 	case slices.ContainsFunc(d.frozen, trains):
 		p := d.frozen[slices.IndexFunc(d.frozen, trains)]
-		return d.failed("before the pass", fmt.Errorf("%w: parameter %q was frozen when the Parallel was made, and trains now: nobody reduces its gradient; make a new Parallel, with a new communicator", autograd.ErrInvalid, p.Name))
+		return d.failed("before the pass", fmt.Errorf("%w: parameter %q was frozen when the Parallel was made, and trains now, so its gradient would not be reduced: make a new Parallel, with a new communicator", autograd.ErrInvalid, p.Name))
 	case d.local > 0:
 		return nil
 	}
@@ -94,7 +94,8 @@ func (d *Parallel) begin() error {
 
 func trains(p autograd.Named) bool { return p.RequiresGrad() }
 
-// produced notes that a gradient is whole, and reduces what is full. The last bucket waits for the end of the pass.
+// produced marks a gradient as final and reduces full buckets, except the last bucket, which is
+// reduced at the end of the pass.
 func (d *Parallel) produced(ctx context.Context, r *replica) error {
 	r.ready = true
 	d.pass.order = append(d.pass.order, r.index)
@@ -107,7 +108,7 @@ func (d *Parallel) produced(ctx context.Context, r *replica) error {
 	return nil
 }
 
-// finish reduces the rest, and lets the runtime's stream wait for all of it.
+// finish reduces the remaining buckets, and makes the runtime's stream wait for all of them.
 func (d *Parallel) finish(t *autograd.Tape) (err error) {
 	p := &d.pass
 	defer func() {
@@ -126,7 +127,7 @@ func (d *Parallel) finish(t *autograd.Tape) (err error) {
 	}
 	for _, end := range []func(context.Context) error{func(context.Context) error { return d.join() }, d.settle, d.keepShards} {
 		if err := end(t.Context()); err != nil {
-			return d.failed("the end of the pass", err) // what has failed once fails again: the first says it
+			return d.failed("the end of the pass", err) // later ones would fail too
 		}
 	}
 	if c := d.rt.Capturing(); c != nil {
@@ -138,8 +139,8 @@ func (d *Parallel) finish(t *autograd.Tape) (err error) {
 	return d.learn(t.Context())
 }
 
-// passed counts a pass, and verifies each so-many-th. Before a replay ranks may have different
-// buffers, of passes of NoSync.
+// passed counts a pass, and verifies every VerifyEvery-th. Before a replay buffers are left out,
+// because they may differ after passes of NoSync.
 func (d *Parallel) passed(ctx context.Context, replayed bool) error {
 	d.passes++
 	if n := d.cfg.VerifyEvery; n > 0 && d.passes%n == 0 {
@@ -148,7 +149,8 @@ func (d *Parallel) passed(ctx context.Context, replayed bool) error {
 	return nil
 }
 
-// fill gives what has no gradient zeros, to add to the others', and notes that it does.
+// fill assigns zeros to replicas without a gradient, for the sum with the other ranks', and sets
+// their flags to 0.
 func (d *Parallel) fill(ctx context.Context) error {
 	p := &d.pass
 	ctx = tensor.Detached(ctx)
@@ -172,12 +174,12 @@ func (d *Parallel) fill(ctx context.Context) error {
 	}
 	var err error
 	if p.flags, err = tensor.FromSlice(ctx, d.rt, flags); err != nil {
-		return d.failed("telling which parameters have got no gradient", err)
+		return d.failed("copying the list of parameters that have got no gradient", err)
 	}
 	return nil
 }
 
-// end queues what goes with the last bucket.
+// end queues the operations that follow the last bucket's gradients.
 func (p *pass) end(d *Parallel) error {
 	if !p.captured {
 		flags := p.flags
@@ -196,7 +198,7 @@ func (p *pass) end(d *Parallel) error {
 	return d.broadcastAll(d.buffers)
 }
 
-// settle takes gradients away again that no rank has.
+// settle frees the gradients of fill that no rank has.
 func (d *Parallel) settle(ctx context.Context) error {
 	if d.pass.missing == nil {
 		return nil
@@ -206,7 +208,7 @@ func (d *Parallel) settle(ctx context.Context) error {
 		err = d.comm.AsyncError()
 	}
 	if err != nil {
-		return fmt.Errorf("asking who has a gradient: %w", err)
+		return fmt.Errorf("reading which ranks have a gradient: %w", err)
 	}
 	for _, r := range d.pass.missing {
 		if counts[r.index] > 0 {

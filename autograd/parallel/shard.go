@@ -10,21 +10,22 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// A sharded parameter is cut by its elements: each rank has as many, and the last one the rest too,
-// which is fewer than there are ranks. So where the buckets are does not count, the optimiser's
-// state of a part is a tensor, and parts are exchanged in place: a reduce-scatter or an all-gather
-// of what is equal, and the rest beside it. Parameters stay where they are.
+// A sharded parameter is divided by its elements: each rank has the same number, and the last rank
+// also has the rest, which is fewer elements than there are ranks. So the parts do not depend on
+// the buckets, and the optimiser's state of a part is one tensor. Parts are exchanged in place: a
+// reduce-scatter or an all-gather for the equal parts, and another operation for the rest.
+// Parameters do not move.
 
 // shard is this rank's part of a parameter.
 type shard struct {
-	lo, hi int // its elements
-	each   int // of the parts, without the rest
-	rest   int // elements behind them, which are the last rank's
+	lo, hi int // range of its elements
+	each   int // elements of each part, without the rest
+	rest   int // remaining elements, which belong to the last rank
 
-	grad *tensor.Tensor // the reduced gradient of the part; nil: there is none
-	next *tensor.Tensor // that of this pass
+	grad *tensor.Tensor // reduced gradient of the part, or nil
+	next *tensor.Tensor // gradient of the part in this pass
 
-	value, slope *tensor.Tensor // views of the part and of its gradient, in a step
+	value, slope *tensor.Tensor // views of the part and its gradient during a step
 }
 
 func shardOf(p *autograd.Parameter, comm device.Communicator) shard {
@@ -37,10 +38,10 @@ func shardOf(p *autograd.Parameter, comm device.Communicator) shard {
 	return s
 }
 
-// sharded reports whether optimisers keep a part of its state alone.
+// sharded reports whether optimisers keep only this rank's part of its state.
 func (r *replica) sharded() bool { return r.of.cfg.Shard != ShardNothing }
 
-// StateShape is the shape of the part that optimisers keep for the parameter, or nil.
+// StateShape returns the shape of this rank's part of the optimiser's state, or nil.
 func (r *replica) StateShape() []int {
 	if r.sharded() {
 		return []int{r.part.hi - r.part.lo}
@@ -51,10 +52,10 @@ func (r *replica) StateShape() []int {
 // PartGrad returns this rank's part of the gradient, or nil.
 func (r *replica) PartGrad() *tensor.Tensor { return r.part.grad }
 
-// SetPartGrad replaces it.
+// SetPartGrad replaces this rank's part of the gradient.
 func (r *replica) SetPartGrad(g *tensor.Tensor) { r.part.grad = g }
 
-// Shards returns the Parallel as optimisers need it.
+// Shards returns the Parallel as optim.Shards.
 func (r *replica) Shards() optim.Shards { return (*shards)(r.of) }
 
 // Operands returns the parameter and its gradient, or views of this rank's parts, until EndPiece.
@@ -76,9 +77,9 @@ func (r *replica) Operands(ctx context.Context) (p, g *tensor.Tensor, err error)
 	return r.part.value, r.part.slope, err
 }
 
-// EndPiece lets go of the operands.
+// EndPiece releases the operands.
 func (r *replica) EndPiece() {
-	_, _ = r.part.value.Release(), r.part.slope.Release() // of views: no memory is freed
+	_, _ = r.part.value.Release(), r.part.slope.Release() // views: no memory is freed
 	r.part.value, r.part.slope = nil, nil
 }
 
@@ -86,17 +87,17 @@ func (r *replica) view(ctx context.Context, t *tensor.Tensor) (*tensor.Tensor, e
 	return t.Runtime().ViewAs(ctx, t, int64(r.part.lo)*int64(t.Dtype().Size()), t.Dtype(), r.part.hi-r.part.lo)
 }
 
-// shards is a Parallel as optimisers need it.
+// shards is a Parallel as optim.Shards.
 type shards Parallel
 
-// Parameters are those that the ranks train.
+// Parameters returns the parameters that the ranks train.
 func (s *shards) Parameters() []*autograd.Parameter { return s.trained }
 
 // NoSync is [Parallel.NoSync].
 func (s *shards) NoSync(f func() error) error { return (*Parallel)(s).NoSync(f) }
 
-// EndStep gives all ranks the parts of ps that a step has updated. If that fails, or the step has
-// failed, it tells the other ranks, which would wait for this one's parts.
+// EndStep distributes the parts of ps that a step has updated to all ranks. If that or the step has
+// failed, it aborts the communicator, because the other ranks would wait for this rank's parts.
 func (s *shards) EndStep(ps []*autograd.Parameter, err error) error {
 	d := (*Parallel)(s)
 	if d.cfg.Shard == ShardNothing {
@@ -114,7 +115,7 @@ func (s *shards) EndStep(ps []*autograd.Parameter, err error) error {
 	return d.tell(err)
 }
 
-// share gives all ranks all parts of some parameters.
+// share gathers the whole values of rs on all ranks.
 func (d *Parallel) share(rs []*replica) error {
 	values := make([]*tensor.Tensor, len(rs))
 	for i, r := range rs {
@@ -134,7 +135,8 @@ func (d *Parallel) share(rs []*replica) error {
 	return d.handOver(err, values...)
 }
 
-// gather makes a tensor like the parameter whole, of which this rank has its part.
+// gather completes t, which has the parameter's shape and this rank's part, with the other ranks'
+// parts.
 func (r *replica) gather(t *tensor.Tensor) error {
 	d := r.of
 	p, _, dt := place(t)
@@ -152,10 +154,11 @@ func (r *replica) gather(t *tensor.Tensor) error {
 	return d.comm.Broadcast(d.stream, rest, rest, int64(r.part.rest), dt, d.Size()-1)
 }
 
-// scatters reports whether gradients are cut, too.
+// scatters reports whether gradients are sharded too.
 func (d *Parallel) scatters() bool { return d.cfg.Shard == ShardGradients }
 
-// reduce makes the gradient the mean of all ranks', or next its part of the mean.
+// reduce replaces the gradient with the mean of all ranks'. If gradients are sharded, it writes
+// this rank's part of the mean to next instead.
 func (r *replica) reduce() error {
 	d, g := r.of, r.Grad()
 	p, n, dt := place(g)
@@ -181,9 +184,9 @@ func (r *replica) reduce() error {
 	return d.comm.AllReduce(d.stream, to, rest, int64(r.part.rest), dt, device.ReduceAvg)
 }
 
-// makeShards makes room for the parts of a bucket's gradients, and frees the gradients of the
-// bucket before: the runtime's stream waits until these are reduced, which has had the time of a
-// bucket's backward steps.
+// makeShards allocates the parts of a bucket's gradients, and frees the whole gradients of the
+// previous bucket. The runtime's stream waits for their reduction, which has run during a bucket's
+// backward steps.
 func (d *Parallel) makeShards(ctx context.Context, b *bucket) error {
 	if !d.scatters() {
 		return nil
@@ -201,7 +204,7 @@ func (d *Parallel) makeShards(ctx context.Context, b *bucket) error {
 	return nil
 }
 
-// holdSharded takes the gradients of a bucket that is on its way from the parameters.
+// holdSharded takes the whole gradients of a bucket that is being reduced from their parameters.
 func (d *Parallel) holdSharded(b *bucket) {
 	if !d.scatters() {
 		return
@@ -212,7 +215,7 @@ func (d *Parallel) holdSharded(b *bucket) {
 	}
 }
 
-// freeHeld frees the gradients of the last bucket that went.
+// freeHeld frees the whole gradients of the last launched bucket.
 func (d *Parallel) freeHeld(ctx context.Context) error {
 	if d.pass.held == nil {
 		return nil
@@ -231,7 +234,7 @@ func (d *Parallel) freeHeld(ctx context.Context) error {
 	return nil
 }
 
-// keepShards makes the parts of this pass the gradients', or adds them to what was there.
+// keepShards makes this pass's parts the gradients, or adds them to earlier ones.
 func (d *Parallel) keepShards(ctx context.Context) error {
 	if err := d.freeHeld(ctx); err != nil {
 		return err
@@ -255,7 +258,7 @@ func (d *Parallel) keepShards(ctx context.Context) error {
 		if c := d.rt.Capturing(); c != nil {
 			c.OnFailure(func() {
 				if r.part.grad == next {
-					_ = r.ZeroGrad(context.Background()) // an error of the cache's, which the capture's own has come before
+					_ = r.ZeroGrad(context.Background()) // the capture's own error came first
 				}
 			})
 		}
@@ -273,14 +276,14 @@ func (r *replica) dropGrad(ctx context.Context) error {
 	return next.ReleaseContext(ctx)
 }
 
-// ZeroGrad frees the part of the gradient.
+// ZeroGrad frees this rank's part of the gradient.
 func (r *replica) ZeroGrad(ctx context.Context) error {
 	g, next := r.part.grad, r.part.next
 	r.part.grad, r.part.next = nil, nil
 	return errors.Join(g.ReleaseContext(ctx), next.ReleaseContext(ctx))
 }
 
-// reset ends a pass that has failed: what is on its way may be used still.
+// reset ends a pass that has failed. It records memory that the communication stream may still use.
 func (d *Parallel) reset() {
 	d.lend(append(d.pass.held, d.pass.flags)...)
 	for _, r := range d.replicas {
@@ -288,7 +291,7 @@ func (d *Parallel) reset() {
 			d.lend(r.Grad())
 		}
 		d.lend(r.part.next)
-		_ = r.part.next.Release() // the pass's error is what the program gets
+		_ = r.part.next.Release() // the program gets the pass's error
 		r.part.next = nil
 	}
 	for _, t := range append(d.pass.held, d.pass.flags) {

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// start makes the ranks' models alike, if they are made alike.
+// start compares the ranks' models and copies rank 0's parameters and buffers to all ranks.
 func (d *Parallel) start(ctx context.Context) error {
 	if err := d.compareModels(ctx); err != nil {
 		return err
@@ -32,13 +32,13 @@ func (d *Parallel) start(ctx context.Context) error {
 	for i, t := range d.state {
 		all[i] = t.Tensor
 	}
-	// compareModels has waited for the runtime's stream: what was queued before is there.
+	// compareModels has waited for the runtime's stream, so the values are final.
 	if err := d.handOver(d.grouped(func() error { return d.broadcastAll(all) }), all...); err != nil {
 		return d.failed("broadcasting parameters and buffers", err)
 	}
 	last := make([]int, len(d.replicas))
 	for i := range last {
-		last[i] = len(last) - 1 - i // the last layer's gradient comes first
+		last[i] = len(last) - 1 - i // the last layer's gradient is final first
 	}
 	d.cut(last)
 	return nil
@@ -53,7 +53,8 @@ func (d *Parallel) broadcastAll(ts []*tensor.Tensor) error {
 	return nil
 }
 
-// compareModels is an error if ranks have other parameters or buffers than rank 0, or other options.
+// compareModels returns an error if the parameters, buffers or options of a rank differ from rank
+// 0's.
 func (d *Parallel) compareModels(ctx context.Context) error {
 	trained := make(map[*tensor.Tensor]bool)
 	for _, r := range d.replicas {
@@ -71,7 +72,7 @@ func (d *Parallel) compareModels(ctx context.Context) error {
 	for r, theirs := range all {
 		switch {
 		case theirs[0] != all[0][0]:
-			return d.failed(what, fmt.Errorf("%w: the model of rank %d has %d parameters and buffers, and that of rank 0 %d", device.ErrMismatch, r, theirs[0], all[0][0]))
+			return d.failed(what, fmt.Errorf("%w: the model of rank %d has %d parameters and buffers, and rank 0's has %d", device.ErrMismatch, r, theirs[0], all[0][0]))
 		case theirs[1] != all[0][1]:
 			return d.failed(what, fmt.Errorf("%w: rank %d has another Config than rank 0; this rank's is %+v", device.ErrMismatch, r, d.cfg))
 		}
@@ -87,7 +88,8 @@ func (d *Parallel) compareModels(ctx context.Context) error {
 	return nil
 }
 
-// differing is the first rank with another number than rank 0, and which; 0 if there is none.
+// differing returns the first rank with another number than rank 0, and the number's index; 0 if
+// there is none.
 func differing(all [][]int64) (rank, index int) {
 	for r, theirs := range all {
 		for i := range theirs {
@@ -103,10 +105,11 @@ var crcTable = crc64.MakeTable(crc64.ECMA)
 
 func hashOf(s string) int64 { return int64(crc64.Checksum([]byte(s), crcTable)) }
 
-// Verify compares the parameters and buffers of all ranks, by a hash, to the bit. The first that
-// differs from rank 0's is an error on every rank that names it and the ranks, and wraps
-// [device.ErrMismatch]. Buffers are left out where each rank has its own. All ranks call it; it
-// reads all of the model, and waits for the other ranks.
+// Verify compares the parameters and buffers of all ranks by a hash of their bits. If one differs
+// from rank 0's, every rank returns an error that names the first such tensor and the ranks, and
+// wraps [device.ErrMismatch]. Buffers are left out if each rank has its own
+// ([Config].LocalBuffers). All ranks must call it. It reads the whole model and waits for the other
+// ranks.
 func (d *Parallel) Verify(ctx context.Context) error {
 	if err := d.verify(ctx, d.cfg.LocalBuffers); err != nil {
 		return fmt.Errorf("parallel: Verify: %w", err)
@@ -114,7 +117,7 @@ func (d *Parallel) Verify(ctx context.Context) error {
 	return nil
 }
 
-// verify is Verify, without the buffers if each rank may have its own.
+// verify is Verify, without the buffers if local is set.
 func (d *Parallel) verify(ctx context.Context, local bool) error {
 	ctx = tensor.Detached(ctx)
 	mine := make([]int64, len(d.state))
