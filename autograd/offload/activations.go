@@ -8,27 +8,28 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Activations calls f and returns its result, as [autograd.Tape.Frame] does, and moves what its
-// operations save for the backward pass to pinned host memory with o
-// (torch.autograd.graph.save_on_cpu). The device has the memory for something else until Backward,
-// which brings it back on a copy stream, the last values first, a few ahead of their use. Copies
-// run beside the kernels, and nothing waits for them on the host. Gradients are bit-identical. A
-// layer as a whole is [Layer]:
+// Activations calls f and returns its result, like [autograd.Tape.Frame], and uses o to move the
+// values that f's operations save for the backward pass to pinned host memory
+// (torch.autograd.graph.save_on_cpu). Their device memory is free for other uses until Backward
+// brings them back on a copy stream, the last values first, a few ahead of their use. Copies run
+// concurrently with the kernels, and the host does not wait for them. Gradients are bit-identical.
+// For a whole layer use [Layer]:
 //
 //	off, err := tensor.NewOffloader(env, tensor.OffloadConfig{})
 //	x = offload.Activations(tape, off, func() *autograd.Variable {
 //		return tape.Add(x, block.Forward(tape, x))
 //	})
 //
-// A value moves when the program is done with it: a layer's inner values when the layer releases
-// them, others at the end of f, the result, and what f was given, when it is released later. What
-// the program keeps ([autograd.Variable.Keep]), holds until Backward or shares the memory of,
-// parameters, and what is too small or finds no pinned memory ([tensor.OffloadConfig]) stays. What
-// was made last is needed first: offloading the last layers before the loss saves nothing.
+// A value moves when the forward pass no longer uses it: a layer's inner values when the layer
+// releases them, other values of f at its end, and f's result and inputs when they are released
+// later. Some values stay on the device: parameters, values that the program keeps
+// ([autograd.Variable.Keep]), holds until Backward or shares the memory of, and values that are too
+// small or find no pinned memory ([tensor.OffloadConfig]). The backward pass needs the last values
+// first, so offloading the last layers before the loss saves nothing.
 //
-// Of a remat.Checkpoint inside f, what its function reads is offloaded. Inside of a checkpoint,
-// which keeps nothing, and on a tape of [autograd.NoGrad], Activations is a frame. Of nested calls
-// the inner one's offloader counts.
+// Of a remat.Checkpoint inside f, the values that its function reads are offloaded. Inside of a
+// checkpoint, which saves nothing, and on a tape of [autograd.NoGrad], Activations is only a frame.
+// In nested calls the inner call's offloader is used.
 func Activations(t *autograd.Tape, o *tensor.Offloader, f func() *autograd.Variable) *autograd.Variable {
 	var err error
 	switch {
@@ -49,8 +50,8 @@ func Activations(t *autograd.Tape, o *tensor.Offloader, f func() *autograd.Varia
 	return t.Frame(f)
 }
 
-// Layer returns a layer whose activations for Backward are moved to pinned host memory with o: see
-// [Activations]. Its parameters and buffers are l's, by the same names.
+// Layer returns a layer that runs l and uses o to move the activations for Backward to pinned host
+// memory; see [Activations]. Its parameters and buffers are l's, with the same names.
 func Layer(l nn.Layer, o *tensor.Offloader) nn.Layer { return offloaded{nn.Wrapped{Layer: l}, o} }
 
 type offloaded struct {
@@ -58,7 +59,7 @@ type offloaded struct {
 	with *tensor.Offloader
 }
 
-// Forward is the layer's, with its activations offloaded.
+// Forward calls the layer's Forward in Activations.
 func (l offloaded) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	if l.Layer == nil {
 		return t.Fail(fmt.Errorf("offload: Layer: %w: the layer is nil", autograd.ErrInvalid))

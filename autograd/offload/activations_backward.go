@@ -10,28 +10,26 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How a backward pass brings back what the forward pass has offloaded: what an operation has saved
-// before its step, and before that the copies for the steps to come, so that they run beside this
-// step's kernels.
+// A backward pass brings back the tensors that a node has saved before the node's step. It also
+// begins the copies for later steps, so that they run concurrently with this step's kernels.
 
-// prefetch is how far ahead of its steps a backward pass has looked. The distance is counted in
-// saved tensors, those that were not offloaded too: where there are many of these before the next
-// offloaded one, that one would only be in their way.
+// prefetch is the state of a backward pass's search ahead of its steps. The distance counts all
+// saved tensors, even those that were not offloaded: if many of these come before the next
+// offloaded one, that one would occupy memory too early.
 type prefetch struct {
 	began  bool
-	next   int     // the node before which nobody has looked
-	window []ahead // what has been looked at and not been reached
-	ended  bool    // memory is short
+	next   int     // nodes before this index are not searched yet
+	window []ahead // memory that was searched and not yet reached
+	ended  bool    // there was no memory to bring more ahead
 }
 
-// ahead is memory that a node to come has saved.
+// ahead is memory that a later step's node has saved.
 type ahead struct {
 	node   int
 	memory tensor.Memory
 }
 
-// Load brings back the tensors that n has saved, and begins to bring back those of the nodes before
-// it.
+// Load brings back the tensors that n has saved, and begins to bring back those of the next steps.
 func (o *offload) Load(t *autograd.Tape, n *autograd.Node, i int) error {
 	for x := range savedBy(n) {
 		if v := o.values[tensor.MemoryOf(x)]; v != nil && v.away {
@@ -44,8 +42,8 @@ func (o *offload) Load(t *autograd.Tape, n *autograd.Node, i int) error {
 	return o.prefetch(t, i)
 }
 
-// prefetch looks at the nodes before the i-th, the last first, and begins to bring back what they
-// have saved. Where there is no memory for that the rest of the pass does without.
+// prefetch begins to bring back the tensors saved by the nodes before the i-th, the last node
+// first. When there is no memory for that, it stops for the rest of the pass.
 func (o *offload) prefetch(t *autograd.Tape, i int) error {
 	p := &o.ahead
 	if !p.began || p.next > i {
@@ -73,7 +71,7 @@ func (o *offload) prefetch(t *autograd.Tape, i int) error {
 	return nil
 }
 
-// savedBy are what the node has saved, except parameters.
+// savedBy iterates over the tensors that the node has saved, except parameters.
 func savedBy(n *autograd.Node) iter.Seq[*tensor.Tensor] {
 	return func(yield func(*tensor.Tensor) bool) {
 		for s := range n.Saved() {

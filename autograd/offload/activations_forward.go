@@ -8,24 +8,24 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Which values a tape offloads, and when. Memory moves, not variables: two operations may have
-// saved one value, and two values may be views of one memory. It moves when whoever shares it only
-// waits for the backward pass, which is when as many tensors have it as the recorded operations
-// have saved; that is looked at where one of them is let go. Until Backward begins nothing of that
-// is read again, so that moving needs no more care than a free.
+// Which values a tape offloads, and when. The unit is memory, not a variable: two operations may
+// have saved one value, and two values may be views of one memory. Memory moves when only recorded
+// operations still hold it, which is when the number of its tensors is the number that the
+// operations have saved. This is checked whenever one of the tensors is released. Nothing reads
+// such memory before Backward begins, so moving it is as safe as freeing it.
 
-// offload is what a tape knows of its offloaded values. Their offloaders outlive it.
+// offload tracks the offloaded values of a tape. Their offloaders outlive the tape.
 type offload struct {
 	autograd.NoHooks
-	with   *tensor.Offloader // that operations are recorded in; nil: none
+	with   *tensor.Offloader // of the current Activations; nil outside
 	values map[tensor.Memory]*offloadable
 	ahead  prefetch
 
-	minBytes int64 // the least of the offloaders'
-	distance int   // the most of what they want ahead
+	minBytes int64 // the smallest of the offloaders' limits
+	distance int   // the largest of the offloaders' Ahead
 }
 
-// offloadable is memory that an operation in [Activations] has saved.
+// offloadable is the memory of values that operations in [Activations] have saved.
 type offloadable struct {
 	by        *tensor.Offloader
 	variables []*autograd.Variable // that operations have saved
@@ -33,7 +33,7 @@ type offloadable struct {
 	away      bool
 }
 
-// enterOffload makes o the offloader of what is recorded, until leave.
+// enterOffload makes o the offloader of operations that are recorded until leave is called.
 func enterOffload(t *autograd.Tape, o *tensor.Offloader) (leave func()) {
 	all, ok := autograd.Hooked[*offload](t)
 	if !ok {
@@ -46,8 +46,8 @@ func enterOffload(t *autograd.Tape, o *tensor.Offloader) (leave func()) {
 	return func() { all.with = outer }
 }
 
-// Saved registers the tensors that n has saved, if n is recorded in [Activations] and not in a
-// checkpoint, whose nodes are dropped.
+// Saved registers the tensors that n has saved, if n is recorded in [Activations]. Nodes in a
+// checkpoint are left out, because they are dropped.
 func (o *offload) Saved(t *autograd.Tape, n *autograd.Node) {
 	if o.with == nil || t.Phase() != autograd.PhaseForward {
 		return
@@ -67,7 +67,8 @@ func (o *offload) Saved(t *autograd.Tape, n *autograd.Node) {
 	}
 }
 
-// value is what is noted of a tensor's memory from now on; nil: it is too small.
+// value returns the record of a tensor's memory, which it makes if necessary, or nil if the memory
+// is too small.
 func (o *offload) value(x *tensor.Tensor) *offloadable {
 	m := tensor.MemoryOf(x)
 	v := o.values[m]
@@ -88,7 +89,7 @@ func (o *offload) LetGo(t *autograd.Tape, x *tensor.Tensor, m tensor.Memory) {
 	}
 }
 
-// move offloads v, if nobody but the backward pass waits for it. x has its memory, unless it was released.
+// move offloads v if only recorded operations hold it. x has its memory, unless x was released.
 func (o *offload) move(t *autograd.Tape, v *offloadable, x *tensor.Tensor) {
 	if p := t.Phase(); t.Err() != nil || p != autograd.PhaseForward && p != autograd.PhaseDropped || v.away {
 		return

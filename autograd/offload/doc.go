@@ -5,11 +5,12 @@
 //	model := nn.Sequential{offload.Layer(first, off), offload.Layer(second, off), last}
 //	err = offload.State(ctx, adam, off, 0)
 //
-// A [Layer] moves what the backward pass needs of it to the host until then; [Activations] is the
-// same for a function. [Parameters] moves parameters between their uses, a group at a time. [State]
-// moves an optimiser's state between the steps.
+// A [Layer] moves its activations to the host until the backward pass needs them; [Activations]
+// does the same for a function. [Parameters] moves parameters to the host between their uses, a
+// group at a time. [State] moves an optimiser's state to the host between the steps.
 //
-// Copies run on streams of their own beside the kernels, and the host waits for none of them.
-// Numbers are bit-identical to those without offload. What is too small or finds no pinned memory
-// stays on the device. The offloader is closed after everything that uses it.
+// Copies run on their own streams concurrently with the kernels, and the host does not wait for
+// them. Results are bit-identical to those without offload. Tensors that are too small, or for
+// which there is no pinned memory, stay on the device. Close the offloader after everything that
+// uses it.
 package offload

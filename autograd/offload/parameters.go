@@ -10,15 +10,16 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// parameterGroup is parameters that live in pinned memory between their uses, and come to the
-// device and leave it together: those of one call of [Parameters].
+// parameterGroup is the parameters of one call of [Parameters]. They are in pinned memory between
+// their uses, and move to the device and back together.
 type parameterGroup struct {
 	hostStage
 	params []*autograd.Parameter
-	// next is the group that came after this one in the last forward pass, by the group before this
-	// one; nil for the first. One that is used twice, as tied weights are, has two.
+	// next is the group that came after this one in the last forward pass, by the group that came
+	// before this one (nil if this one was first). A group that is used twice, such as tied
+	// weights, has two entries.
 	next  map[*parameterGroup]*parameterGroup
-	after *parameterGroup // that came after this one in the same [autograd.Tape.Run], the last time
+	after *parameterGroup // came next in the same [autograd.Tape.Run]
 }
 
 // groupOf returns a parameter's group, or nil if it is not offloaded.
@@ -33,12 +34,12 @@ func (g *parameterGroup) Join(t *autograd.Tape, _ *autograd.Variable) error {
 	return nil
 }
 
-// Refuses refuses nothing: attachments that need the parameter on the device refuse the group.
+// Refuses refuses nothing. Attachments that need the parameter on the device refuse the group.
 func (g *parameterGroup) Refuses(autograd.Attachment) error { return nil }
 
-// Parameters lets ps live in pinned host memory with o from now on, and takes them off the
-// device (FSDP's CPUOffload, DeepSpeed's offload_param, accelerate's cpu_offload). Call it for each
-// layer, or whatever is used together, as soon as that is made:
+// Parameters moves ps to pinned host memory with o, where they stay between their uses (FSDP's
+// CPUOffload, DeepSpeed's offload_param, accelerate's cpu_offload). Call it for each layer, or for
+// other parameters that are used together, as soon as they are made:
 //
 //	for i := range blocks {
 //		blocks[i] = newBlock(in)
@@ -46,27 +47,28 @@ func (g *parameterGroup) Refuses(autograd.Attachment) error { return nil }
 //	}
 //
 // The parameters of one call are a group. A tape brings a group to the device before the first
-// operation that reads one of it, and lets it go when an operation reads one of another group; so
-// does Backward, in its order, and an optimiser's step brings them in pieces, with their state
-// ([State]). While one group is in use, the next one is copied on a stream of its own. In a forward
-// pass the next group is the one that followed in the pass before, so that the first pass copies
-// none early. In a backward pass it is the group that is needed next. If the offloader's Ahead is
-// negative, no group comes early. Numbers are bit-identical. A parameter that was not written leaves
-// without a copy.
+// operation that reads one of its parameters. The group leaves when an operation reads another
+// group and nothing of this one. Backward does the same in its order. An optimiser's step brings
+// parameters in pieces, with their state ([State]). While one group is in use, the next one is
+// copied on its own stream. In a forward pass the next group is the one that followed in the
+// previous pass, so the first pass copies none early. In a backward pass it is the group that is
+// needed next. If the offloader's Ahead is negative, no group comes early. Results are
+// bit-identical. A parameter that was not written leaves without a copy.
 //
-// Gradients stay on the device. So do parameters that are too small or find no pinned memory
-// ([tensor.OffloadConfig]), and parameters that share their memory with other tensors. On a tape that computes in
-// bfloat16 the rounded copies leave too, each time with a copy unless the tape is one of
-// [autograd.NoGrad], which rounds again.
+// Gradients stay on the device, and so do parameters that are too small or find no pinned memory
+// ([tensor.OffloadConfig]), and parameters that share their memory with other tensors. On a tape
+// that computes in bfloat16 the rounded copies move too, with a copy each time. A tape of
+// [autograd.NoGrad] frees them and rounds again.
 //
-// [autograd.Parameter.Value] of one that is away is [tensor.Tensor.Offloaded], and an operation of
-// package tensor on it an error that wraps [tensor.ErrOffloaded], until the program brings it with
-// [tensor.Offloader.Fetch]; the next tape takes it away again. nn.StateDict, checkpoints and
-// nn.LoadModel read and write it where it is.
+// While a parameter is on the host, its [autograd.Parameter.Value] is [tensor.Tensor.Offloaded],
+// and operations of package tensor on it return an error that wraps [tensor.ErrOffloaded]. The
+// program can bring it with [tensor.Offloader.Fetch]; the next tape moves it back. nn.StateDict,
+// checkpoints and nn.LoadModel read and write it on the host.
 //
-// Captures are refused, and so are parameters of a parallel.Parallel. With nil the parameters come
-// back for good, which is to come before the offloader's Close. A parameter is of the group of the
-// last call. After an error of memory or of a copy some may have moved, and all can be used.
+// Captures and parameters of a parallel.Parallel are refused. With a nil o the parameters return to
+// the device permanently, which must happen before the offloader's Close. A parameter belongs to
+// the group of the last call. After an error of memory or of a copy some parameters may have moved,
+// but all are usable.
 func Parameters(ctx context.Context, ps autograd.Parameters, o *tensor.Offloader) error {
 	if err := checkOffload(ctx, ps, o); err != nil {
 		return fmt.Errorf("offload: Parameters: %w", err)
@@ -74,7 +76,7 @@ func Parameters(ctx context.Context, ps autograd.Parameters, o *tensor.Offloader
 	ctx = tensor.Detached(ctx)
 	g := &parameterGroup{hostStage: hostStage{by: o, keep: true}}
 	for _, p := range ps {
-		if groupOf(p.Parameter) == g { // it has two names
+		if groupOf(p.Parameter) == g { // has two names
 			continue
 		}
 		if err := moveTo(ctx, p.Parameter, g); err != nil {
@@ -106,7 +108,8 @@ func checkOffload(ctx context.Context, ps autograd.Parameters, o *tensor.Offload
 	return nil
 }
 
-// moveTo makes the parameter one of g, from whatever group it was in. If g has no offloader it is of none.
+// moveTo moves the parameter from its group, if any, to g. If g has no offloader, the parameter is
+// in no group afterwards.
 func moveTo(ctx context.Context, p *autograd.Parameter, g *parameterGroup) error {
 	was := groupOf(p)
 	if was != nil && was.by != g.by {

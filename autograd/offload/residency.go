@@ -9,25 +9,24 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Which offloaded parameters a tape has on the device. An operation brings what it reads, whatever
-// the tape has thought before, so that none fails for want of a parameter: what comes early and
-// what leaves is a matter of time and memory alone. A group leaves when an operation reads another
-// one and nothing of it. So the last one of a forward pass stays for the backward pass, which
-// begins with it.
+// Which offloaded parameters a tape has on the device. An operation always brings the parameters
+// that it reads, so a wrong guess about which group comes early or leaves costs only time and
+// memory. A group leaves when an operation reads another group and nothing of it. So the last group
+// of a forward pass stays for the backward pass, which begins with it.
 
-// residency is the groups that a tape knows of.
+// residency tracks the groups that a tape has on the device.
 type residency struct {
 	autograd.NoHooks
-	current      []*parameterGroup // that the last operations have read
-	before, last *parameterGroup   // the last two that came
-	run          int               // [autograd.Tape.Run] then
-	shared       []*parameterGroup // that could not leave, as views have the memory of one
-	coming       *parameterGroup   // that is brought ahead of its use; nil: none
-	next, at     int               // of a backward pass: the node before which nobody has looked, and the one that was stepped last
-	short        bool              // of memory: the backward pass brings nothing ahead
+	current      []*parameterGroup // read by the last operations
+	before, last *parameterGroup   // the last two groups that came
+	run          int               // [autograd.Tape.Run] when last came
+	shared       []*parameterGroup // could not leave, because views share memory
+	coming       *parameterGroup   // being brought ahead of its use; nil: none
+	next, at     int               // backward pass: nodes before next are unsearched; at ran last
+	short        bool              // of memory, so the backward pass brings nothing ahead
 }
 
-// residencyOf returns the tape's residency, and hooks it at first.
+// residencyOf returns the tape's residency, and hooks it the first time.
 func residencyOf(t *autograd.Tape) *residency {
 	r, ok := autograd.Hooked[*residency](t)
 	if !ok {
@@ -45,11 +44,11 @@ func (r *residency) Read(t *autograd.Tape, _ string, vs []*autograd.Variable) er
 	return nil
 }
 
-// groupOfVariable is the group of a parameter's variable; nil: it is none, or is not offloaded.
+// groupOfVariable returns the group of a variable's parameter, or nil if it has none.
 func groupOfVariable(v *autograd.Variable) *parameterGroup { return groupOf(v.Parameter()) }
 
-// bring makes usable what an operation reads of offloaded parameters, and lets the groups go that it
-// reads nothing of.
+// bring makes the offloaded parameters among vs usable, and lets current groups leave of which vs
+// has no parameter.
 func (r *residency) bring(t *autograd.Tape, vs []*autograd.Variable) error {
 	if err := canBring(t); err != nil {
 		return err
@@ -75,7 +74,7 @@ func (r *residency) bring(t *autograd.Tape, vs []*autograd.Variable) error {
 		}
 	}
 	for _, v := range vs {
-		if g := groupOfVariable(v); g != nil && !v.Tensor().Released() { // a copy that is freed is made again
+		if g := groupOfVariable(v); g != nil && !v.Tensor().Released() { // a copy may be freed
 			if err := g.Bring(t.Context(), v.Tensor()); err != nil {
 				return err
 			}
@@ -103,12 +102,12 @@ func (g *parameterGroup) Open(t *autograd.Tape, p *autograd.Parameter) error {
 	return g.Bring(t.Context(), p.Value())
 }
 
-// Shut lets the value leave again.
+// Shut moves the value to the host again.
 func (g *parameterGroup) Shut(t *autograd.Tape, p *autograd.Parameter) error {
 	return g.Leave(t.Context(), p.Value())
 }
 
-// canBring is an error in a capture.
+// canBring returns an error in a capture.
 func canBring(t *autograd.Tape) error {
 	if c := t.Runtime().Capturing(); c != nil {
 		return c.Refuse("an operation on an offloaded parameter", "memory stays where it is while a graph uses it: bring the parameters back before the capture, by offload.Parameters with nil")
@@ -116,7 +115,7 @@ func canBring(t *autograd.Tape) error {
 	return t.Err()
 }
 
-// enter makes g one of the groups in use. learn records that it came after the last one.
+// enter makes g one of the current groups. With learn it records that g came after the last group.
 func (r *residency) enter(t *autograd.Tape, g *parameterGroup, learn bool) error {
 	if c := r.coming; c != nil {
 		if r.coming = nil; c != g {
@@ -143,8 +142,8 @@ func (r *residency) enter(t *autograd.Tape, g *parameterGroup, learn bool) error
 	return nil
 }
 
-// leave lets the parameters of g go, with their rounded copies on the tape: copies that a backward
-// pass may need move, others are freed.
+// leave moves the parameters of g to the host. Their rounded copies on the tape move too if a
+// backward pass may need them, and are freed otherwise.
 func (r *residency) leave(t *autograd.Tape, g *parameterGroup) error {
 	for _, p := range g.params {
 		if err := g.Leave(t.Context(), p.Value()); err != nil {
@@ -162,7 +161,7 @@ func (r *residency) leave(t *autograd.Tape, g *parameterGroup) error {
 	return nil
 }
 
-// Leave lets all go, when nothing on the tape reads parameters any more.
+// Leave moves all groups to the host. Nothing on the tape reads parameters any more.
 func (r *residency) Leave(t *autograd.Tape) error {
 	if r.coming != nil {
 		r.current = append(r.current, r.coming)
@@ -178,9 +177,9 @@ func (r *residency) Leave(t *autograd.Tape) error {
 	return errors.Join(errs...)
 }
 
-// bringNext begins to bring the group that came next when the last two came the last time. Where a
-// checkpoint runs again, it is the group that came next in the checkpoint. In a backward pass the
-// nodes say what is next.
+// bringNext begins to bring the group that came next the last time that the last two groups came.
+// When a checkpoint runs again, it is the group that came next in the checkpoint. In a backward
+// pass lookBack does this instead.
 func (r *residency) bringNext(t *autograd.Tape) error {
 	phase := t.Phase()
 	if phase == autograd.PhaseBackward {
@@ -206,7 +205,7 @@ func (r *residency) bringNext(t *autograd.Tape) error {
 	return nil
 }
 
-// early begins to bring x. more is false where that can't go on: there is no memory, or an error.
+// early begins to bring x. more is false if there was no memory or an error.
 func (g *parameterGroup) early(t *autograd.Tape, x *tensor.Tensor) (more bool, err error) {
 	err = g.Ahead(t.Context(), x)
 	if errors.Is(err, memcache.ErrOutOfMemory) {

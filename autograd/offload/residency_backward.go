@@ -6,10 +6,10 @@ import (
 	"github.com/cistern-ml/cistern/autograd"
 )
 
-// How a backward pass finds what parameters it needs next: its nodes say it. It looks as far as the
-// next group, so that one group is in use and one on its way.
+// A backward pass finds the parameters that it needs next in its nodes. It searches up to the next
+// group, so that one group is in use and one in flight.
 
-// Begin looks from the last node on.
+// Begin starts the search at the last node.
 func (r *residency) Begin(t *autograd.Tape) error {
 	r.next, r.at = len(t.Nodes()), len(t.Nodes())
 	return nil
@@ -17,11 +17,11 @@ func (r *residency) Begin(t *autograd.Tape) error {
 
 // Load brings the offloaded parameters that n has saved, and begins to bring the next group.
 func (r *residency) Load(t *autograd.Tape, n *autograd.Node, i int) error {
-	if i < r.next || i > r.at { // a checkpoint has put nodes on top
+	if i < r.next || i > r.at { // a checkpoint has added nodes
 		r.next = i
 	}
 	r.at = i
-	if n.Reruns() { // its operations bring what they read
+	if n.Reruns() { // its operations bring the parameters they read
 		return nil
 	}
 	var room [8]*autograd.Variable
@@ -40,7 +40,8 @@ func (r *residency) Load(t *autograd.Tape, n *autograd.Node, i int) error {
 	return r.lookBack(t)
 }
 
-// lookBack looks at the nodes to come, up to the second group that is not here.
+// lookBack searches the nodes of later steps, up to the second group that is not current, and
+// begins to bring the first one.
 func (r *residency) lookBack(t *autograd.Tape) error {
 	nodes := t.Nodes()
 	for ; r.next > 0; r.next-- {

@@ -10,16 +10,16 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// State lets an optimiser's state live in pinned host memory between the steps, with o, from
-// now on. A step brings it in and out in pieces of about piece bytes of state and of offloaded
-// parameters ([Parameters]), 0 for [optim.DefaultOffloadPiece], the larger parameters first, on
-// copy streams: the next piece comes while one is updated and the one before leaves. Results are
-// bit-identical. Tensors that are too small or find no pinned memory stay on the device
-// ([tensor.OffloadConfig]). nil brings the state back.
+// State keeps an optimiser's state in pinned host memory between the steps, with o. A step moves it
+// in pieces of about piece bytes of state and of offloaded parameters ([Parameters]), larger
+// parameters first; 0 is [optim.DefaultOffloadPiece]. On copy streams the next piece comes and the
+// previous one leaves while one is updated. Results are bit-identical. Tensors that are too small
+// or find no pinned memory stay on the device ([tensor.OffloadConfig]). A nil o brings the state
+// back.
 //
-// If there is no memory for a piece after the first one, Step returns an error that says how many
-// parameters have been updated. After an error of memory or of a copy, here and in Step, some of the
-// state may have moved, and all can be used. The optimiser is closed before o.
+// If there is no memory for a piece after the first one, Step returns an error with the number of
+// parameters that were updated. After an error of memory or of a copy, here and in Step, some of
+// the state may have moved, but all of it is usable. The optimiser must be closed before o.
 func State(ctx context.Context, opt optim.Optimizer, o *tensor.Offloader, piece int64) error {
 	s, err := optim.CoreOf(opt)
 	switch {
@@ -41,7 +41,7 @@ func State(ctx context.Context, opt optim.Optimizer, o *tensor.Offloader, piece 
 	return nil
 }
 
-// hostStage is pinned host memory.
+// hostStage is an optim.Stage that moves tensors to pinned host memory.
 type hostStage struct {
 	by   *tensor.Offloader
 	keep bool // the host's copy stays valid on the device, until the tensor is written
@@ -66,8 +66,8 @@ func (s hostStage) Ahead(ctx context.Context, x *tensor.Tensor) error {
 	return s.by.Prefetch(ctx, x)
 }
 
-// Leave moves x to the host, unless other tensors share its memory. A copy to the device that is in
-// flight is given up. If the program has closed the offloader, x stays.
+// Leave moves x to the host, unless other tensors share its memory. It cancels a copy to the device
+// that is in flight. If the program has closed the offloader, x stays.
 func (s hostStage) Leave(ctx context.Context, x *tensor.Tensor) error {
 	if x.Released() || !x.Offloaded() && tensor.MemoryOf(x).Tensors() != 1 {
 		return nil
