@@ -10,31 +10,31 @@ import (
 )
 
 // A checkpoint trades time for memory (Chen et al., Training Deep Nets with Sublinear Memory Cost,
-// 2016). Its function runs as any other, then the tape drops its nodes and all values except the
-// result. One node replaces them, which saves the outside variables that the function read. Its
-// backward step runs the function again with the same random numbers, and the backward pass
-// continues with the nodes that the function records. So at most one checkpoint's inner values are
-// in memory, and those of the checkpoints around it.
+// 2016). Its function runs normally; then the tape drops the function's nodes and all values except
+// the result. One node replaces them and saves the outside variables that the function read. The
+// node's backward step runs the function again with the same random numbers, and the backward pass
+// continues with the nodes that this run records. So only the inner values of one checkpoint, and
+// of the checkpoints around it, are in memory at a time.
 
 // checkpoint is one use of Checkpoint. It is the record of its node.
 type checkpoint struct {
 	tape     *autograd.Tape
-	own      []*tensor.Tensor // that regions.Bring holds
+	own      []*tensor.Tensor // held by regions.Bring
 	outer    *checkpoint
 	f        func() *autograd.Variable
-	before   int             // the tape's variables up to there are from outside
-	holds    []autograd.Hold // what the function reads from outside, at the versions that it read first
-	again    bool            // the function runs once more
-	results  int             // that the tape had before the run
-	read     int             // results of a run that are read, until the first of unread
-	unread   []unread        // the last results, which the second run does not read
+	before   int             // variables of the tape up to this number are from outside
+	holds    []autograd.Hold // outside variables that the function reads, with their versions
+	again    bool            // the function runs again
+	results  int             // of the tape before the run
+	read     int             // number of results of a run before the first of unread
+	unread   []unread        // the last results, which are not read in the second run
 	shapes   shapeHash
 	mode     autograd.Mode
 	did      trail
-	recorded bool // a node has the record
+	recorded bool // a node has this record
 }
 
-// trail is by what the two runs of a function are compared.
+// trail is the record of a function's run by which its two runs are compared.
 type trail struct {
 	autograd.Recorded
 	dtype  tensor.Dtype
@@ -42,10 +42,10 @@ type trail struct {
 	shapes shapeHash
 }
 
-// Checkpoint calls f and returns its result, as [autograd.Tape.Frame] does, and keeps nothing else
-// of it: Backward calls f again for the values that gradients need (torch.utils.checkpoint). That
-// costs about a forward pass of f, and saves the memory of its activations. A layer as a whole is
-// [Layer]; f is for what is none:
+// Checkpoint calls f and returns its result, like [autograd.Tape.Frame], but keeps none of f's
+// other values: Backward calls f again to compute the values that gradients need
+// (torch.utils.checkpoint). That costs about one more forward pass of f and saves the memory of its
+// activations. For a whole layer use [Layer]; Checkpoint is for other functions:
 //
 //	for _, block := range blocks {
 //		in := x
@@ -54,20 +54,20 @@ type trail struct {
 //		})
 //	}
 //
-// f runs on the tape's goroutine, and must do the same both times. Its Go variables must not be
-// assigned to in between: in the loop above f reads in, and not x. Random operations take the same
-// numbers again, and batch norms move their running statistics once. A second run that gives
-// another result in kind, records other operations, or reads another variable is an error that
-// wraps [autograd.ErrInvalid]. What no gradient needs of it, such as the last product of a
-// transformer's block, is not computed again: f must not look at other values
-// ([autograd.Variable.Value], [autograd.Variable.Item]) then than before. Tensors that f brings to
-// the tape must be there until Backward, and not be overwritten; a parameter or variable that was
-// is an error that wraps [autograd.ErrStale]. Leaves are made outside. What f keeps
-// ([autograd.Variable.Keep]) stays until Close, of each run. The tape holds f's outside variables
-// and tensors until f has run again.
+// f runs on the tape's goroutine and must do the same both times. Go variables that it reads must
+// not be assigned to in between: in the loop above f reads in, not x. Random operations use the
+// same numbers again, and batch norms update their running statistics only once. If the second run
+// returns a result of another dtype or shape, records other operations, or reads another variable,
+// the error wraps [autograd.ErrInvalid]. The second run does not compute values that no gradient
+// needs, such as the last product of a transformer block. So f must not read
+// ([autograd.Variable.Value], [autograd.Variable.Item]) other values then than in the first run.
+// Tensors that f brings to the tape must exist until Backward and not be overwritten; if a
+// parameter or variable was overwritten, the error wraps [autograd.ErrStale]. f must not make
+// leaves. Variables that f keeps ([autograd.Variable.Keep]) stay until Close, those of both runs.
+// The tape holds f's outside variables and tensors until f has run again.
 //
 // Checkpoints nest: inner ones run once more for each one around them. On a tape of
-// [autograd.NoGrad] a checkpoint is a frame.
+// [autograd.NoGrad] a checkpoint is only a frame.
 func Checkpoint(t *autograd.Tape, f func() *autograd.Variable) *autograd.Variable {
 	switch {
 	case f == nil:
@@ -93,7 +93,7 @@ func Checkpoint(t *autograd.Tape, f func() *autograd.Variable) *autograd.Variabl
 	case t.Err() != nil:
 		return t.Fail(nil)
 	}
-	if c.did = c.trail(did, y); c.outside(y) || !y.RequiresGrad() { // nothing was computed for it, or no gradient comes to it
+	if c.did = c.trail(did, y); c.outside(y) || !y.RequiresGrad() { // nothing to run again
 		return y
 	}
 	c.recorded = true
@@ -115,13 +115,13 @@ func (c *checkpoint) run(r *regions, f func() *autograd.Variable) *autograd.Vari
 	return f()
 }
 
-// outside reports whether a variable is not of the function's making.
+// outside reports whether a variable was not made by the function.
 func (c *checkpoint) outside(v *autograd.Variable) bool {
 	return v.Number() <= c.before || v.Parameter() != nil
 }
 
-// reads holds the variables among vs that are from outside of the function, so that they are not
-// freed or overwritten.
+// reads holds the variables of vs from outside of the function, so that they are not freed, and an
+// overwrite is detected.
 func (c *checkpoint) reads(vs []*autograd.Variable) {
 	for ; c != nil && !c.again; c = c.outer {
 		for _, v := range vs {
@@ -132,7 +132,7 @@ func (c *checkpoint) reads(vs []*autograd.Variable) {
 	}
 }
 
-// letGo ends the holds of reads and Bring, unless a node has taken them over.
+// letGo ends the holds of reads and Bring, unless a node has taken them.
 func (c *checkpoint) letGo() {
 	if c.recorded {
 		return
@@ -151,8 +151,8 @@ func (c *checkpoint) has(v *autograd.Variable) bool {
 	return slices.ContainsFunc(c.holds, func(h autograd.Hold) bool { return h.Variable() == v })
 }
 
-// strange reports whether v is from outside of a function that runs again and has not read it
-// before. The nil checkpoint is none.
+// strange reports whether v is from outside of a function that runs again, and its first run did
+// not read v. It is false on a nil checkpoint.
 func (c *checkpoint) strange(v *autograd.Variable) bool {
 	for ; c != nil; c = c.outer {
 		if c.again && c.outside(v) && !c.has(v) {
@@ -166,14 +166,14 @@ func (c *checkpoint) trail(did autograd.Recorded, y *autograd.Variable) trail {
 	return trail{Recorded: did, dtype: y.Tensor().Dtype(), shape: fmt.Sprint(y.Shape()), shapes: c.shapes}
 }
 
-// Forward is not called: the function's operations have computed the result.
+// Forward is not called, because the function's operations have computed the result.
 func (c *checkpoint) Forward(*autograd.Call) (*tensor.Tensor, error) { return nil, nil }
 
-// Backward runs the function again. The backward steps of what it records then come next.
+// Backward runs the function again. The backward steps of the nodes that it records come next.
 func (c *checkpoint) Backward(_ *autograd.Call, g *tensor.Tensor) error {
 	y, did, err := c.rerun()
 	if err == nil && did != c.did {
-		err = fmt.Errorf("%w: the function did something else when it ran again: %s, and %s before%s", autograd.ErrInvalid, did, c.did, did.apart(c.did))
+		err = fmt.Errorf("%w: the function ran differently the second time: %s, and %s before%s", autograd.ErrInvalid, did, c.did, did.apart(c.did))
 	}
 	if err == nil {
 		err = c.tape.Give(y, g)
@@ -182,17 +182,17 @@ func (c *checkpoint) Backward(_ *autograd.Call, g *tensor.Tensor) error {
 	return err
 }
 
-// String says what a function did.
+// String returns a text of the compared figures.
 func (d trail) String() string {
 	return fmt.Sprintf("%v %s of %d operations with %d random ones", d.dtype, d.shape, d.Nodes, d.Random)
 }
 
-// apart says in what two runs differ that String tells nothing of.
+// apart returns a text for a difference of two runs that String does not show.
 func (d trail) apart(before trail) string {
 	if d.shapes == before.shapes || d.Nodes != before.Nodes {
 		return ""
 	}
-	return "; an operation on the way is another one, or of other shapes"
+	return "; an operation in between, or its shapes, differ"
 }
 
 // rerun runs the function again.
@@ -210,12 +210,12 @@ func (c *checkpoint) rerun() (y *autograd.Variable, did trail, err error) {
 	case t.Phase() != autograd.PhaseBackward:
 		return nil, did, fmt.Errorf("%w: the function ended the tape", autograd.ErrSpent)
 	case y.Tensor() == nil || !y.RequiresGrad() || c.outside(y):
-		return nil, did, fmt.Errorf("%w: the function did something else when it ran again: its result has no gradient", autograd.ErrInvalid)
+		return nil, did, fmt.Errorf("%w: the function ran differently the second time: its result has no gradient", autograd.ErrInvalid)
 	}
 	return y, c.trail(recorded, y), nil
 }
 
-// runningAgain is the innermost checkpoint that runs again; nil: none does.
+// runningAgain returns the innermost checkpoint that runs again, or nil.
 func (c *checkpoint) runningAgain() *checkpoint {
 	for c != nil && !c.again {
 		c = c.outer
@@ -223,13 +223,13 @@ func (c *checkpoint) runningAgain() *checkpoint {
 	return c
 }
 
-// Layer returns a layer that keeps none of its activations for Backward, and computes them again
-// there: see [Checkpoint]. Its parameters and buffers are l's, by the same names.
+// Layer returns a layer that runs l, keeps none of its activations for Backward, and computes them
+// again there; see [Checkpoint]. Its parameters and buffers are l's, with the same names.
 func Layer(l nn.Layer) nn.Layer { return checkpointed{nn.Wrapped{Layer: l}} }
 
 type checkpointed struct{ nn.Wrapped }
 
-// Forward is the layer's, in a checkpoint.
+// Forward calls the layer's Forward in a checkpoint.
 func (l checkpointed) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	if l.Layer == nil {
 		return t.Fail(fmt.Errorf("remat: Layer: %w: the layer is nil", autograd.ErrInvalid))

@@ -12,9 +12,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Plan chooses which layers of a model are checkpointed, so that a step's memory keeps
-// within a budget and as little as possible is computed twice. Its layers run plainly until Choose,
-// for which one step is profiled:
+// Plan chooses which layers of a model are checkpointed, so that a step's memory stays within a
+// budget and as little as possible is computed twice. Its layers are not checkpointed until Choose,
+// which needs the profile of one step:
 //
 //	var plan remat.Plan
 //	for i, b := range blocks {
@@ -31,22 +31,22 @@ type Plan struct {
 // planned is a layer of a plan.
 type planned struct {
 	nn.Wrapped
-	name    string // its module
+	name    string // path of its module
 	chosen  bool
-	result  int64        // bytes of what Forward last returned, which a checkpoint does not save
-	compute tensor.Dtype // of the tape that it was on
+	result  int64        // bytes of Forward's last result, which a checkpoint keeps
+	compute tensor.Dtype // of the tape of the last Forward
 }
 
-// Layer makes l a part of the plan. The name is that of its module in profiles ([memcache.Label]),
-// with what the step's context names before it; modules inside it count for it. Parameters and
-// buffers are l's.
+// Layer adds l to the plan and returns a layer that runs it. name is the path of its module in
+// profiles ([memcache.Label]), including the modules that the step's context names before it.
+// Modules inside it count for it. Parameters and buffers are l's.
 func (p *Plan) Layer(name string, l nn.Layer) nn.Layer {
 	part := &planned{Wrapped: nn.Wrapped{Layer: Layer(l)}, name: name}
 	p.parts = append(p.parts, part)
 	return part
 }
 
-// Forward is the layer's, in a checkpoint or not.
+// Forward calls the layer's Forward, in a checkpoint if the layer is chosen.
 func (p *planned) Forward(t *autograd.Tape, x *autograd.Variable) (y *autograd.Variable) {
 	l := p.Layer
 	if inner := l.(checkpointed).Layer; !p.chosen && inner != nil {
@@ -58,7 +58,7 @@ func (p *planned) Forward(t *autograd.Tape, x *autograd.Variable) (y *autograd.V
 	return y
 }
 
-// Chosen are the names of the layers that are checkpointed.
+// Chosen returns the names of the layers that are checkpointed.
 func (p *Plan) Chosen() (names []string) {
 	for _, part := range p.parts {
 		if part.chosen {
@@ -68,8 +68,8 @@ func (p *Plan) Chosen() (names []string) {
 	return names
 }
 
-// Set chooses the layers of these names, as [Plan.Chosen] returns them, and no others. A name of no
-// layer is an error that wraps [autograd.ErrInvalid], and the choice stays as it is.
+// Set chooses the layers with these names, as [Plan.Chosen] returns them, and no others. An unknown
+// name is an error that wraps [autograd.ErrInvalid] and changes nothing.
 func (p *Plan) Set(names ...string) error {
 	for _, name := range names {
 		if !slices.ContainsFunc(p.parts, func(part *planned) bool { return part.name == name }) {
@@ -82,18 +82,20 @@ func (p *Plan) Set(names ...string) error {
 	return nil
 }
 
-// Choose chooses anew, and returns an upper bound of the bytes that a step will allocate. peak is
-// the profile of the peak of a step in which no layer was checkpointed
-// ([memcache.Scope.EndProfile]), and budget is in bytes. The layers run in the order of
-// [Plan.Layer].
+// Choose replaces the choice of layers, and returns an upper bound of the bytes that a step will
+// allocate. peak is the profile of the peak of a step in which no layer was checkpointed
+// ([memcache.Scope.EndProfile]), and budget is in bytes. The layers must run in the order of their
+// [Plan.Layer] calls.
 //
-// The bound is the greatest sum of the layers' backward passes. A sum counts the layer's own
-// activations, those of the layers before it, or only their results where these are checkpointed,
-// and the gradients of the layers after it, at their last size. On tapes that compute in 16 bits it
-// counts the copies of parameters that are still needed. Everything else counts as in the profile.
+// The bound is the greatest of one sum for each layer's backward pass. A sum counts the layer's own
+// activations, those of the layers before it (only their results if these are checkpointed), and
+// the gradients of the layers after it, at their final size. On tapes that compute in 16 bits it
+// also counts the copies of parameters that are still needed. Everything else counts as in the
+// profile.
 //
-// If no choice keeps the budget, Choose checkpoints every layer for which that lowers the peak, and
-// the error, which wraps [autograd.ErrInvalid], says how many bytes a step needs.
+// If no choice stays within the budget, Choose checkpoints every layer for which that lowers the
+// peak, and returns an error that wraps [autograd.ErrInvalid] and includes the bytes that a step
+// needs.
 func (p *Plan) Choose(peak memcache.Profile, budget int64) (estimate int64, err error) {
 	c := newSelection(p.parts, peak)
 	for c.most() > budget && c.add(budget) {
@@ -103,20 +105,20 @@ func (p *Plan) Choose(peak memcache.Profile, budget int64) (estimate int64, err 
 		part.chosen = c.chosen[i]
 	}
 	if estimate = c.most(); estimate > budget {
-		return estimate, fmt.Errorf("remat: Plan.Choose: %w: a step needs %d bytes with the %d layers checkpointed that help, and the budget is %d",
+		return estimate, fmt.Errorf("remat: Plan.Choose: %w: a step needs %d bytes with the %d layers checkpointed that lower the peak, and the budget is %d",
 			autograd.ErrInvalid, estimate, len(p.Chosen()), budget)
 	}
 	return estimate, nil
 }
 
-// selection is one of the parts, by number, and what they hold, in bytes.
+// selection is a choice of parts, and the bytes that each part holds, by the part's index.
 type selection struct {
 	chosen  []bool
-	held    []int64 // activations, until the backward pass has come to the part
-	results []int64 // of these, what a checkpoint leaves
-	grads   []int64 // of parameters, from then on
-	copies  []int64 // of parameters in the compute dtype, until then
-	fixed   int64   // all else
+	held    []int64 // activations, until the part's backward pass
+	results []int64 // the part of held that stays with a checkpoint
+	grads   []int64 // gradients of parameters, from the part's backward pass on
+	copies  []int64 // copies of parameters in the compute dtype, until then
+	fixed   int64   // everything else
 }
 
 func newSelection(parts []*planned, peak memcache.Profile) *selection {
@@ -135,9 +137,9 @@ func newSelection(parts []*planned, peak memcache.Profile) *selection {
 	return c
 }
 
-// weigh sums up the gradients and copies of the parts' parameters. One that several parts share has
-// one gradient, which is there as of the backward pass of the last of them, and one copy, until
-// that of the first.
+// weigh sums the gradients and copies of the parts' parameters. A parameter that several parts
+// share has one gradient, which exists from the backward pass of the last part on, and one copy,
+// which exists until that of the first.
 func (c *selection) weigh(parts []*planned) {
 	first, last := map[*autograd.Parameter]int{}, map[*autograd.Parameter]int{}
 	for i, part := range parts {
@@ -161,7 +163,7 @@ func (c *selection) weigh(parts []*planned) {
 	}
 }
 
-// worst is the part in whose backward pass the most is held, and how much.
+// worst returns the part whose backward pass holds the most bytes, and these bytes.
 func (c *selection) worst() (at int, bytes int64) {
 	now, at := c.fixed, -1
 	for _, g := range c.grads {
@@ -191,8 +193,8 @@ func (c *selection) most() int64 {
 	return bytes
 }
 
-// add chooses one part more for the worst moment: the smallest one that is enough for it, or the
-// largest one. It reports whether there is any.
+// add chooses one more part that lowers the worst moment: the smallest one that suffices, or else
+// the largest one. It reports whether there was one.
 func (c *selection) add(budget int64) bool {
 	at, bytes := c.worst()
 	best, most := -1, int64(0)
@@ -212,7 +214,7 @@ func (c *selection) add(budget int64) bool {
 	return best >= 0
 }
 
-// prune leaves out what is not needed after all, the largest first.
+// prune removes parts that are not needed from the choice, the largest first.
 func (c *selection) prune(budget int64) {
 	order := make([]int, len(c.held))
 	for i := range order {
@@ -229,5 +231,5 @@ func (c *selection) prune(budget int64) {
 	}
 }
 
-// inModule reports whether a module's path is that of a part, or inside it.
+// inModule reports whether a module's path is a part's or inside of it.
 func inModule(path, part string) bool { return path == part || strings.HasPrefix(path, part+".") }

@@ -104,14 +104,14 @@ func TestPlanCounts(t *testing.T) {
 		require.Equal(t, c.estimate, estimate, c.budget)
 	}
 	at, err := plan.Choose(profile, 749)
-	require.ErrorContains(t, err, "a step needs 750 bytes with the 2 layers checkpointed that help, and the budget is 749")
+	require.ErrorContains(t, err, "a step needs 750 bytes with the 2 layers checkpointed that lower the peak, and the budget is 749")
 	require.EqualValues(t, 750, at)
 	require.Equal(t, []string{"net.a", "net.ab"}, plan.Chosen())
 	estimate, err := new(remat.Plan).Choose(profile, 5000)
 	require.NoError(t, err)
 	require.EqualValues(t, 1000, estimate)
 	_, err = new(remat.Plan).Choose(profile, 999)
-	require.ErrorContains(t, err, "a step needs 1000 bytes with the 0 layers checkpointed that help, and the budget is 999")
+	require.ErrorContains(t, err, "a step needs 1000 bytes with the 0 layers checkpointed that lower the peak, and the budget is 999")
 }
 
 // TestPlanSet: a choice by names, as a plan of another run made it.

@@ -70,20 +70,20 @@ func TestCheckpointThatDoesSomethingElse(t *testing.T) {
 				return t.Reshape(t.Reshape(x, 4), 2, 2)
 			}
 			return t.Reshape(t.Reshape(x, 1, 4), 2, 2)
-		}, "; an operation on the way is another one, or of other shapes"},
+		}, "; an operation in between, or its shapes, differ"},
 		"another operation": {func(t *autograd.Tape, x, _ *autograd.Variable, again bool) *autograd.Variable {
 			if again {
 				return t.Sub(x, x)
 			}
 			return t.Add(x, x)
-		}, "; an operation on the way is another one, or of other shapes"},
+		}, "; an operation in between, or its shapes, differ"},
 		"an operation that reads what is not computed again": {func(t *autograd.Tape, x, _ *autograd.Variable, again bool) *autograd.Variable {
 			y := t.Add(x, x)
 			if again {
 				return t.Softmax(y)
 			}
 			return t.Add(y, x)
-		}, "Softmax: invalid argument: the checkpoint's function did something else when it ran again: it had no Softmax before"},
+		}, "Softmax: invalid argument: the checkpoint's function ran differently the second time: it had no Softmax before"},
 		"it closes the tape": {func(t *autograd.Tape, x, _ *autograd.Variable, again bool) *autograd.Variable {
 			y := t.Tanh(x)
 			if again {

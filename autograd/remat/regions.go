@@ -10,7 +10,7 @@ import (
 // regions are the checkpoints of a tape.
 type regions struct {
 	autograd.NoHooks
-	*checkpoint     // the innermost one whose function runs, or nil
+	*checkpoint     // the innermost running one, or nil
 	results     int // the number of results made in checkpoints
 }
 
@@ -24,20 +24,20 @@ func regionsOf(t *autograd.Tape) *regions {
 	return r
 }
 
-// Read records and holds the outside variables that an operation reads. A second run may read no
+// Read records and holds the outside variables that an operation reads. A second run must read no
 // others.
 func (r *regions) Read(_ *autograd.Tape, _ string, vs []*autograd.Variable) error {
 	for i, v := range vs {
 		if r.strange(v) {
-			return fmt.Errorf("%w: operand %d is none that the checkpoint read before: what its function reads must not be assigned to later; see Checkpoint", autograd.ErrInvalid, i+1)
+			return fmt.Errorf("%w: operand %d was not read by the checkpoint's first run: Go variables that its function reads must not be assigned to later; see Checkpoint", autograd.ErrInvalid, i+1)
 		}
 	}
 	r.reads(vs)
 	return nil
 }
 
-// Bring holds x until the function's second run, which reads x again. The outermost checkpoint in
-// its first run holds it.
+// Bring holds x until the function's second run, which reads x again. The holder is the outermost
+// checkpoint that is in its first run.
 func (r *regions) Bring(t *autograd.Tape, x *tensor.Tensor) {
 	c := r.checkpoint
 	if c == nil || c.again || x.Released() {

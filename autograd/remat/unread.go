@@ -7,22 +7,22 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// When a checkpoint's function runs again, nobody reads what its last operations compute: the
-// result is there already, and no backward step has saved one of their values. The first run finds
-// out which these are (the early stop of torch.utils.checkpoint). They are the results behind the
-// last one that a backward step saves, the program looks at or an operation has made that does more
-// than compute it. In the second run their operations are recorded, and their values are memory
-// that nobody has written.
+// When a checkpoint's function runs again, the results of its last operations are not read: the
+// function's result already exists, and no backward step has saved their values. The first run
+// finds these results (the early stop of torch.utils.checkpoint). They follow the last result that
+// a backward step saves, that the program reads, or that an operation with other effects has made.
+// In the second run their operations are recorded but not computed, and their values are
+// uninitialised memory.
 
 // unread is a result that the second run of a function does not read.
 type unread struct {
-	number int // of the variable, in the first run
+	number int // the variable's number in the first run
 	dtype  tensor.Dtype
 	shape  tensor.Shape
 }
 
-// unreadResult is what is known of the result that is made when there are so many on the tape, if
-// nobody reads it. Of the nil checkpoint all are read.
+// unreadResult returns the unread result with the given number of earlier results on the tape, or
+// nil if that result is read. A nil checkpoint has none.
 func (c *checkpoint) unreadResult(results int) *unread {
 	if c == nil {
 		return nil
@@ -33,14 +33,14 @@ func (c *checkpoint) unreadResult(results int) *unread {
 	return nil
 }
 
-// made notes the result v of an operation that begins when there are so many results on the tape.
+// made records the result v of an operation, with the given number of earlier results on the tape.
 func (c *checkpoint) made(op string, v *autograd.Variable, results int, onlyComputes bool) error {
 	for ; c != nil; c = c.outer {
 		c.shapes.add(op, v.Tensor())
 		switch {
 		case c.again:
 			if !onlyComputes && c.unreadResult(results) != nil {
-				return fmt.Errorf("%w: the checkpoint's function did something else when it ran again: it had no %s before", autograd.ErrInvalid, op)
+				return fmt.Errorf("%w: the checkpoint's function ran differently the second time: it had no %s before", autograd.ErrInvalid, op)
 			}
 			return nil
 		case onlyComputes:
@@ -52,8 +52,8 @@ func (c *checkpoint) made(op string, v *autograd.Variable, results int, onlyComp
 	return nil
 }
 
-// needs notes that the second run has to compute v, and so what was made before it. Of the nil
-// checkpoint nothing is noted.
+// needs records that the second run must compute v and everything before it. On a nil checkpoint it
+// does nothing.
 func (c *checkpoint) needs(v *autograd.Variable) {
 	for ; c != nil && !c.again; c = c.outer {
 		for i := len(c.unread) - 1; i >= 0; i-- {
@@ -65,7 +65,7 @@ func (c *checkpoint) needs(v *autograd.Variable) {
 	}
 }
 
-// shapeHash is a hash of what results were, in order: FNV-1a.
+// shapeHash is an FNV-1a hash of the operations, dtypes and shapes of results, in order.
 type shapeHash uint64
 
 func (h *shapeHash) add(op string, x *tensor.Tensor) {
