@@ -18,46 +18,52 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Checkpoint is what a training goes on from: one file with the model, the optimiser's state, the
-// schedule's position, the random state, and what the program adds, such as its number of steps and
-// its place in the data:
+// Checkpoint lists the parts of a training that one file holds: the model, the optimiser's state,
+// the schedule's position, the random state, and the program's own state, such as its number of
+// steps and its position in the data:
 //
 //	var at struct{ Step int; Data loader.Position }
-//	c := checkpoint.Checkpoint{Model: model, Optimizer: adam, Scheduler: scheduler, Init: in, State: &at}
-//	err := c.Load(ctx, path) // os.ErrNotExist: a training that begins
+//	c := checkpoint.Checkpoint{
+//		Model: model, Optimizer: adam, Scheduler: scheduler, Init: in, State: &at,
+//	}
+//	err := c.Load(ctx, path) // os.ErrNotExist: a new training
 //	…
 //	err = c.Save(ctx, path)
 //
-// Parts that are nil are not saved and not loaded. A training that is loaded goes on as if it had
-// never stopped, to the last bit, where the device's kernels give the same results in every run, as
-// those of this module do. The file is in the safetensors format, so that it is streamed, checked,
-// and read by other programs: the model's tensors have "model." before their names.
+// Parts that are nil are neither saved nor loaded. A loaded training continues bit for bit as if it
+// had never stopped, if the device's kernels give the same results in every run, as those of this
+// module do. The file is in the safetensors format, so that it is streamed and checked, and other
+// programs can read it. The model's tensors have the prefix "model." in their names.
 type Checkpoint struct {
-	Model     any // as nn.StateDict takes it
+	Model     any // as for nn.StateDict
 	Optimizer optim.Optimizer
 	Scheduler Scheduler
-	Init      *nn.Initializer // whose random numbers go on, and with them the seeds of the tapes of its Steps
-	State     any             // the program's own; Load wants a pointer. It is kept as JSON, in a header of 100 MB at most
+	// Init is saved as its random state, which also seeds the tapes of its Steps.
+	Init *nn.Initializer
+	// State is the program's own state. Load needs a non-nil pointer. It is saved as JSON, in a
+	// header of at most 100 MB.
+	State any
 
-	// Ranks is the parallel.Parallel that trains the model. All ranks call Save, which rank 0 alone
-	// writes, within the communicator's timeout, and all call Load of that file; both return on all
-	// ranks together. Each rank's random state is kept. A training goes on with any number of ranks,
-	// however its state was sharded; sharded state is whole on rank 0 meanwhile, a tensor at a time.
+	// Ranks is the parallel.Parallel that trains the model. All ranks must call Save; only rank 0
+	// writes the file, within the communicator's timeout. All ranks must call Load of that file.
+	// Both return on all ranks together. The file has each rank's random state. A training can
+	// continue with any number of ranks and any sharding. During Save sharded state is whole on
+	// rank 0, one tensor at a time.
 	Ranks Ranks
 }
 
 // Scheduler is an [optim.Scheduler] or an [optim.ReduceLROnPlateau].
 type Scheduler interface {
-	// Record returns what the file keeps.
+	// Record returns the data for the file.
 	Record() optim.SchedulerRecord
-	// CheckRecord returns an error that wraps [autograd.ErrInvalid] for the record of another
+	// CheckRecord returns an error that wraps [autograd.ErrInvalid] if the record does not fit the
 	// scheduler.
 	CheckRecord(r optim.SchedulerRecord) error
-	// Restore takes the state of a record that CheckRecord accepts.
+	// Restore sets the state to a record that CheckRecord accepts.
 	Restore(r optim.SchedulerRecord)
 }
 
-// The keys of a checkpoint's metadata, and the first one's value.
+// The keys of a checkpoint's metadata, and the value of formatKey.
 const (
 	formatKey        = "format"
 	optimizerKey     = "optimizer"
@@ -67,8 +73,9 @@ const (
 	checkpointFormat = "cistern checkpoint 1"
 )
 
-// Save writes the file in the place of an older one, which stays until the new one is whole and on the disk; see
-// [safetensors.WriteFile]. A program that is killed meanwhile finds the old one. It waits for the device.
+// Save writes the file. An older file stays until the new one is complete and on the disk, so that
+// a program that is killed during Save finds the old one; see [safetensors.WriteFile]. Save waits
+// for the device.
 func (c Checkpoint) Save(ctx context.Context, path string) error {
 	if err := check.Context("checkpoint: Save", ctx); err != nil {
 		return err
@@ -87,7 +94,8 @@ func (c Checkpoint) save(ctx context.Context, path string) error {
 	return c.write(ctx, path, nil, nil)
 }
 
-// write writes the file. whole are the tensors that stand in the place of parts, and more is more metadata.
+// write writes the file. whole has the whole tensors to write instead of this rank's parts, and
+// more is additional metadata.
 func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Tensor]*safetensors.Streamed, more map[string]string) error {
 	metadata := map[string]string{formatKey: checkpointFormat}
 	put := func(key string, v any) error {
@@ -117,7 +125,7 @@ func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Te
 		}
 		for i, n := range record.Tensors {
 			if n > 0 && whole == nil && shardedOf(o, i) != nil {
-				return fmt.Errorf("%w: the optimiser's state is sharded: say the Ranks", autograd.ErrInvalid)
+				return fmt.Errorf("%w: the optimiser's state is sharded: set Checkpoint.Ranks", autograd.ErrInvalid)
 			}
 			for _, t := range tensorsOf(o, i, n) {
 				if w := whole[t.Tensor]; w != nil {
@@ -153,11 +161,11 @@ func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Te
 
 const modelPrefix = "model."
 
-// Load sets all parts that are there to what the file has of them, which must be something. The
-// model, the optimiser and the scheduler were made as those that were saved. A file that was cut
-// off, is no checkpoint, or has other tensors, shapes, groups or a State of another type, is an
-// error before anything has changed; only an error of reading, of a copy, or of memory for the
-// optimiser's state, may leave a part loaded.
+// Load sets all parts that are not nil from the file, which must contain them. The model, the
+// optimiser and the scheduler must be constructed like those that were saved. If the file is
+// truncated, is not a checkpoint, or has other tensors, shapes or groups or a State of another
+// type, Load changes nothing. Only an error of reading, of a copy, or of memory for the optimiser's
+// state may leave a part loaded.
 func (c Checkpoint) Load(ctx context.Context, path string) error {
 	if err := check.Context("checkpoint: Load", ctx); err != nil {
 		return err
@@ -173,7 +181,7 @@ func (c Checkpoint) Load(ctx context.Context, path string) error {
 }
 
 func (c Checkpoint) open(ctx context.Context, path string) error {
-	f, err := safetensors.Open(path, safetensors.MaxHeader(safetensors.GreatestHeader)) // whatever Save writes
+	f, err := safetensors.Open(path, safetensors.MaxHeader(safetensors.GreatestHeader)) // as Save
 	if err != nil {
 		return err
 	}
@@ -186,7 +194,7 @@ func (c Checkpoint) open(ctx context.Context, path string) error {
 func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 	metadata := f.Metadata()
 	if metadata[formatKey] != checkpointFormat {
-		return fmt.Errorf("%w: the file is no checkpoint: its format is %q, want %q", safetensors.ErrState, metadata[formatKey], checkpointFormat)
+		return fmt.Errorf("%w: the file is not a checkpoint: its format is %q, want %q", safetensors.ErrState, metadata[formatKey], checkpointFormat)
 	}
 	get := func(key string, v any) error {
 		text, ok := metadata[key]
@@ -254,7 +262,7 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 		}
 		apply = append(apply, func() {
 			if own {
-				_ = c.Init.SetRandomState(state) // the same bytes, which were read
+				_ = c.Init.SetRandomState(state) // state was checked above
 			} else {
 				c.seedRank(state)
 			}
@@ -263,9 +271,9 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 	if c.State != nil {
 		v := reflect.ValueOf(c.State)
 		if v.Kind() != reflect.Pointer || v.IsNil() {
-			return fmt.Errorf("%w: the program's state is a %T: want a pointer to what is loaded", autograd.ErrInvalid, c.State)
+			return fmt.Errorf("%w: the program's state is a %T: want a non-nil pointer", autograd.ErrInvalid, c.State)
 		}
-		// An error of decoding leaves a part, so that a new value is tried first.
+		// An error of decoding may leave a part decoded, so a new value is tried first.
 		if err := get(stateKey, reflect.New(v.Type().Elem()).Interface()); err != nil {
 			return err
 		}
@@ -292,7 +300,7 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 	return nil
 }
 
-// under are the tensors whose names begin so.
+// under returns the tensors whose names begin with prefix.
 func under(f *safetensors.File, prefix string) (infos []safetensors.Info) {
 	for _, info := range f.Tensors() {
 		if strings.HasPrefix(info.Name, prefix) {
@@ -302,7 +310,7 @@ func under(f *safetensors.File, prefix string) (infos []safetensors.Info) {
 	return infos
 }
 
-// slotName is the name of a tensor of an optimiser's state.
+// slotName returns the name of a tensor of an optimiser's state.
 func slotName(o *optim.Base, i, k int) string {
 	return fmt.Sprintf("optimizer.%d.%s", i, o.Slots(i)[k].Name)
 }
@@ -315,7 +323,7 @@ func tensorsOf(o *optim.Base, i, n int) (all []safetensors.Named) {
 	return all
 }
 
-// checkOptimizer compares an optimiser with a record and the tensors of its file.
+// checkOptimizer compares an optimiser with a record and with the tensors of the file.
 func checkOptimizer(o *optim.Base, r optim.Record, f *safetensors.File) error {
 	if err := o.CheckRecord(r); err != nil {
 		return fmt.Errorf("%w: %w", safetensors.ErrState, err)

@@ -163,7 +163,7 @@ func TestCheckpointsThatAreWrong(t *testing.T) {
 	require.ErrorContains(t, other.checkpoint().Load(b.Ctx, cut), "not a safetensors file")
 	require.NoError(t, nn.SaveModel(b.Ctx, tr.model, cut))
 	require.ErrorIs(t, other.checkpoint().Load(b.Ctx, cut), safetensors.ErrState)
-	require.ErrorContains(t, other.checkpoint().Load(b.Ctx, cut), "the file is no checkpoint")
+	require.ErrorContains(t, other.checkpoint().Load(b.Ctx, cut), "the file is not a checkpoint")
 
 	adamw := newTraining(b, 3, "AdamW", 9)
 	defer adamw.close()

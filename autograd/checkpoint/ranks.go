@@ -16,31 +16,31 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// A checkpoint of several ranks is a file of one. Rank 0 writes it, with the other ranks' parts of
-// the state and their random states. So a training goes on from it with any number of ranks, or
-// without ranks.
+// A checkpoint of several ranks has the same format as that of one. Rank 0 writes it, with the
+// other ranks' parts of the state and their random states. So a training can continue from it with
+// any number of ranks, or without ranks.
 
-// Ranks is what a checkpoint needs of a parallel.Parallel.
+// Ranks has the methods of a parallel.Parallel that a checkpoint uses.
 type Ranks interface {
-	// Rank returns this rank, from 0 on, and Size the number of ranks.
+	// Rank returns this rank, from 0 to Size-1.
 	Rank() int
 	// Size returns the number of ranks.
 	Size() int
-	// Gather returns the numbers of all ranks, of which each has as many. It waits for them, and
-	// returns an error if what was queued before has failed. After an error on one rank the others
-	// get one too, of this call or of the next.
+	// Gather returns the numbers of all ranks, by rank. Each rank must pass the same number of
+	// them. It waits for all ranks, and returns an error if earlier queued work has failed. After
+	// an error on one rank the others get one too, from this call or from the next.
 	Gather(ctx context.Context, mine []int64) ([][]int64, error)
-	// Check waits for what is queued, and returns an error if that may have failed. The other ranks'
-	// next Gather fails then.
+	// Check waits for queued work, and returns an error if it may have failed. The other ranks'
+	// next Gather then fails.
 	Check(ctx context.Context) error
 }
 
-// failed is an error of this rank.
+// failed adds this rank's number to an error.
 func failed(r Ranks, what string, err error) error {
 	return fmt.Errorf("rank %d of %d: %s: %w", r.Rank(), r.Size(), what, err)
 }
 
-// saveRanks is save on all ranks, which return together.
+// saveRanks is save on all ranks. It returns on all ranks together.
 func (c Checkpoint) saveRanks(ctx context.Context, path string) error {
 	ctx = tensor.Detached(ctx)
 	if err := c.Ranks.Check(ctx); err != nil {
@@ -53,7 +53,7 @@ func (c Checkpoint) saveRanks(ctx context.Context, path string) error {
 	return agree(ctx, c.Ranks, "writing the checkpoint", err)
 }
 
-// agree returns err or, if it is nil, an error if another rank has one.
+// agree returns err. If err is nil, it returns an error if another rank has one.
 func agree(ctx context.Context, r Ranks, what string, err error) error {
 	mine := []int64{0}
 	if err != nil {
@@ -78,7 +78,7 @@ func agree(ctx context.Context, r Ranks, what string, err error) error {
 	return nil
 }
 
-// shardedOf returns the i-th parameter's attachment if its state is in parts, or nil.
+// shardedOf returns the i-th parameter's attachment if its state is sharded, otherwise nil.
 func shardedOf(o *optim.Base, i int) optim.Sharded {
 	p := o.Parameters()[i]
 	if sh, ok := autograd.Attached[optim.Sharded](p.Parameter); ok && sh.StateShape() != nil {
@@ -87,8 +87,8 @@ func shardedOf(o *optim.Base, i int) optim.Sharded {
 	return nil
 }
 
-// assembling are the tensors of a file that are put together of the ranks' parts while it is
-// written, one at a time. All ranks do that in the file's order.
+// assembling gathers the ranks' parts of a file's tensors, one tensor at a time, while the file is
+// written. All ranks do this in the file's order.
 type assembling struct {
 	ranks Ranks
 	state *optim.Base
@@ -96,7 +96,7 @@ type assembling struct {
 	over  map[string]bool
 }
 
-// writeRanks writes the file on rank 0. The others do their share.
+// writeRanks writes the file on rank 0. The other ranks send their parts.
 func (c Checkpoint) writeRanks(ctx context.Context, path string, randoms map[string]string) (err error) {
 	var a *assembling
 	if c.Optimizer != nil {
@@ -140,7 +140,7 @@ func (c Checkpoint) newAssembling() (*assembling, error) {
 	return a, nil
 }
 
-// streamed are the tensors, not nil, if there is an optimiser.
+// streamed returns the tensors to gather, which is nil only without an optimiser.
 func (a *assembling) streamed() map[*tensor.Tensor]*safetensors.Streamed {
 	if a == nil {
 		return nil
@@ -148,8 +148,9 @@ func (a *assembling) streamed() map[*tensor.Tensor]*safetensors.Streamed {
 	return a.whole
 }
 
-// finish does this rank's share of the tensors that it has not written: of all, except on rank 0.
-// There it is those after an error, which the other ranks do not know of yet.
+// finish takes part in gathering the tensors that this rank has not written. On rank 0 these are
+// the tensors after an error, because the other ranks still gather them; on other ranks they are
+// all tensors.
 func (a *assembling) finish(ctx context.Context) error {
 	if a == nil {
 		return nil
@@ -169,14 +170,14 @@ func (a *assembling) finish(ctx context.Context) error {
 	return nil
 }
 
-// write puts the tensor together of which this rank has the part of parameter i, and writes it,
-// unless to is nil.
+// write gathers the whole tensor of part, a state tensor of parameter i, and writes it, unless to
+// is nil.
 func (a *assembling) write(ctx context.Context, to io.Writer, i int, part *tensor.Tensor) error {
 	return a.state.WithState(ctx, i, func() error {
 		t, err := shardedOf(a.state, i).Whole(ctx, part)
 		if err == nil && to != nil {
 			if err = tensor.WriteBytes(ctx, t, to); err == nil {
-				err = a.ranks.Check(ctx) // what was written is undefined after an error
+				err = a.ranks.Check(ctx) // after an error the written data is undefined
 			}
 		}
 		return errors.Join(err, t.ReleaseContext(ctx))
@@ -203,7 +204,7 @@ func loadParts(ctx context.Context, f *safetensors.File, o *optim.Base, i int, s
 	})
 }
 
-// randomKeyOf is the key of a rank's random state.
+// randomKeyOf returns the key of a rank's random state.
 func randomKeyOf(rank int) string {
 	if rank == 0 {
 		return randomKey
@@ -211,10 +212,10 @@ func randomKeyOf(rank int) string {
 	return fmt.Sprintf("%s.%d", randomKey, rank)
 }
 
-// randomWords is how many int64 a random state takes, with its length.
+// randomWords is the number of int64 that hold a random state and its length.
 const randomWords = 8
 
-// gatherRandom are the random states of all ranks, as the checkpoint has them.
+// gatherRandom returns the random states of all ranks, as metadata of the checkpoint.
 func (c Checkpoint) gatherRandom(ctx context.Context) (map[string]string, error) {
 	if c.Init == nil {
 		return nil, nil
@@ -248,10 +249,10 @@ func (c Checkpoint) gatherRandom(ctx context.Context) (map[string]string, error)
 	return texts, nil
 }
 
-// seedRank makes the random state of a rank that was not there when the checkpoint was written, of rank 0's.
+// seedRank derives the random state of a rank that has none in the checkpoint from rank 0's.
 func (c Checkpoint) seedRank(state []byte) {
 	of := new(rand.PCG)
-	_ = of.UnmarshalBinary(state) // which was read
+	_ = of.UnmarshalBinary(state) // state was checked before
 	own, _ := rand.NewPCG(of.Uint64()+uint64(c.Ranks.Rank()), of.Uint64()).MarshalBinary()
-	_ = c.Init.SetRandomState(own) // a state of a PCG
+	_ = c.Init.SetRandomState(own) // a valid state of a PCG
 }
