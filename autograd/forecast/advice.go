@@ -9,33 +9,34 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Way is another way of a training, which may take less memory: another dtype, or with offloading.
+// Way is another way to run a training that may need less memory, such as another dtype or
+// offloading.
 type Way struct {
 	Name    string
 	Program Program
 }
 
-// Advice is another way of a training that does not fit, and what it takes. Sizes are bytes. If it
-// does not fit either, they are those of a device of unlimited memory.
+// Advice is another way to run a training that does not fit, and its memory. Sizes are in bytes. If
+// it does not fit either, they are those of a device with unlimited memory.
 type Advice struct {
-	// Name is that of the [Way], "checkpoint" with the layers, or options as [memcache.ParseConfig]
-	// reads them.
+	// Name is the name of the [Way], "checkpoint" with the layers, or allocator options in the
+	// format of [memcache.ParseConfig].
 	Name          string `json:"name"`
 	Fits          bool   `json:"fits"`
 	AllocatedPeak int64  `json:"allocated_peak"`
 	ReservedPeak  int64  `json:"reserved_peak"`
-	// Checkpoint are the names of the layers, as [remat.Plan.Set] takes them.
+	// Checkpoint lists the names of the layers, for [remat.Plan.Set].
 	Checkpoint []string `json:"checkpoint,omitempty"`
 }
 
-// allocators are the options against free pieces that serve no request.
+// allocators are options that reduce fragmentation.
 var allocators = []string{
 	"expandable_segments:True",
 	"expandable_segments:True,expandable_granule_mb:2,expandable_remap:True",
 }
 
-// advise tries other ways of a trial: first those that leave its numbers as they are, then those of
-// its training. f is its forecast, and peak that of the second step.
+// advise tries other ways to run a trial: first those that do not change its results, then the
+// training's Ways. f is the trial's forecast, and peak the profile at the peak of its second step.
 func (t trial) advise(ctx context.Context, f *Forecast, training *Training, peak memcache.Profile) error {
 	t.page = nil
 	for _, options := range allocators {
@@ -75,8 +76,8 @@ func (t trial) advice(ctx context.Context, name string) (Advice, error) {
 	return Advice{Name: name, Fits: f.Fits, AllocatedPeak: f.AllocatedPeak, ReservedPeak: f.ReservedPeak, Checkpoint: t.checkpoint}, nil
 }
 
-// checkpoints tries choices of a plan for smaller and smaller budgets until one fits. A plan's
-// estimate leaves out free pieces, and memory from before the step.
+// checkpoints tries choices of a plan for decreasing budgets until one fits. This is necessary
+// because a plan's estimate does not include fragmentation and memory from before the step.
 func (t trial) checkpoints(ctx context.Context, plan *remat.Plan, peak memcache.Profile, capacity int64) (a Advice, err error) {
 	for budget := capacity; ; {
 		estimate, over := plan.Choose(peak, budget)

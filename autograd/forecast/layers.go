@@ -12,14 +12,14 @@ import (
 	"github.com/cistern-ml/cistern/trace/report"
 )
 
-// shapes notes the last result of each module in forward passes, in the order of the modules.
+// shapes records the last result of each module in forward passes, in the order of the modules.
 type shapes struct {
 	mu      sync.Mutex
 	modules []string
 	results map[string]string
 }
 
-// note is for tensor.OnOperation. What is captured is not seen there.
+// note is a function for tensor.OnOperation, which does not report captured operations.
 func (s *shapes) note(ctx context.Context, _ device.Stream, _ string, about fmt.Stringer) func() {
 	label := memcache.LabelOf(ctx)
 	if label.Category != memcache.CategoryActivation {
@@ -39,13 +39,14 @@ func (s *shapes) note(ctx context.Context, _ device.Stream, _ string, about fmt.
 	return nil
 }
 
-// tree has the layers of a model by their paths. Parts are in the order in which they come.
+// tree holds the layers of a model by their paths, and their parts in the order in which they were
+// added.
 type tree struct {
 	layers map[string]*report.Layer
 	parts  map[string][]string
 }
 
-// layer returns the layer of a module's label, which it adds with those around it.
+// layer returns the layer of a module's label. It adds the layer and those around it if necessary.
 func (t *tree) layer(module string) *report.Layer {
 	path := memcache.ModulePath(module)
 	l := t.layers[path]
@@ -73,7 +74,7 @@ func (t *tree) list(all []report.Layer, path string) []report.Layer {
 	return all
 }
 
-// layers are those of the model, and of labels.
+// layers returns the layers of the model and of labels.
 func (l *log) layers(model any, s *shapes) []report.Layer {
 	if model == nil {
 		return nil
@@ -82,7 +83,7 @@ func (l *log) layers(model any, s *shapes) []report.Layer {
 	t.layer("")
 	if s != nil {
 		for _, m := range s.modules {
-			if l := t.layer(m); m != "" || l.Output == "" { // "" is outside of the model, as is the loss
+			if l := t.layer(m); m != "" || l.Output == "" { // "" also has operations outside of the model, such as the loss
 				l.Output = s.results[m]
 			}
 		}
@@ -94,19 +95,19 @@ func (l *log) layers(model any, s *shapes) []report.Layer {
 	return t.list(nil, "")
 }
 
-// holder is what has a figure of a layer.
+// holder is the module and category of a label that holds memory.
 type holder struct {
 	module   string
 	category memcache.Category
 }
 
-// weigh adds the bytes that layers held.
+// weigh sets the bytes that the layers held.
 func (l *log) weigh(t *tree) {
 	held, labels := make(map[holder]int64), make(map[uint64]holder)
 	l.walk(func(e *memcache.HistoryEntry, _ map[uint64]memcache.HistoryEntry, second bool) {
 		before, ok := labels[e.Serial]
 		if e.Action == memcache.ActionNote {
-			for h, n := range held { // what the step begins with
+			for h, n := range held { // memory from before the step
 				t.raise(h, n, second)
 			}
 			return
@@ -124,7 +125,7 @@ func (l *log) weigh(t *tree) {
 	})
 }
 
-// raise raises a layer's figure in the second step.
+// raise raises a layer's figure to bytes in the second step.
 func (t *tree) raise(h holder, bytes int64, second bool) {
 	if !second || bytes == 0 {
 		return
@@ -135,7 +136,7 @@ func (t *tree) raise(h holder, bytes int64, second bool) {
 	}
 }
 
-// figure is a layer's figure of a category; nil: there is none.
+// figure returns a layer's figure of a category, or nil if it has none.
 func figure(l *report.Layer, c memcache.Category) *int64 {
 	switch c {
 	case memcache.CategoryParameter:

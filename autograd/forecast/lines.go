@@ -11,12 +11,12 @@ import (
 
 // peak is the moment of the most allocated bytes in the second step.
 type peak struct {
-	line Line // whose allocation reached it
+	line Line // the line whose allocation reached it
 	live []memcache.HistoryEntry
 }
 
 func (l *log) peak() (p peak) {
-	var last, reached, moment *memcache.HistoryEntry // moment: the entry of reached, or the step's start
+	var last, reached, moment *memcache.HistoryEntry // moment: reached's, or the step's start
 	var bytes, most int64
 	l.walk(func(e *memcache.HistoryEntry, _ map[uint64]memcache.HistoryEntry, second bool) {
 		switch e.Action {
@@ -42,7 +42,7 @@ func (l *log) peak() (p peak) {
 	return p
 }
 
-// lines are the lines that hold the memory, the largest first.
+// lines returns the lines that hold the memory, the largest first.
 func (p peak) lines() (all []Line) {
 	sums := make(map[Line]Line)
 	for _, b := range p.live {
@@ -63,7 +63,7 @@ func (p peak) lines() (all []Line) {
 	return all
 }
 
-// profile is of the labels that hold the memory.
+// profile returns the labels that hold the memory.
 func (p peak) profile() (all memcache.Profile) {
 	for _, b := range p.live {
 		all.Allocated += b.Block
@@ -72,7 +72,7 @@ func (p peak) profile() (all memcache.Profile) {
 	return all
 }
 
-// lineOf is the innermost line of the program in a stack or, without one, of this module.
+// lineOf returns the innermost line of the program in a stack or, without one, of this module.
 func lineOf(stack []uintptr) Line {
 	f := callframe.Line(stack)
 	return Line{Function: f.Function, File: f.File, Line: f.Line}

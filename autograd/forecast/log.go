@@ -9,12 +9,12 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// log is what a cache does from a program's beginning to the end of its second step.
+// log records a cache's history from the start of a program to the end of its second step.
 type log struct {
 	stream  *memcache.HistoryStream
 	once    sync.Once
 	done    chan struct{}
-	entries []memcache.HistoryEntry // allocations, frees, new labels and notes; valid when done is closed
+	entries []memcache.HistoryEntry // allocations, frees, labels, notes; valid after done
 }
 
 func startLog(cache *memcache.Cache) (*log, error) {
@@ -43,14 +43,14 @@ func (l *log) read() {
 	}
 }
 
-// end ends the log, and waits until all of it is read.
+// end ends the log and waits until all of it is read.
 func (l *log) end() {
 	l.once.Do(l.stream.Close)
 	<-l.done
 }
 
-// walk calls f for each entry with the blocks that are allocated after it, by their serials, each
-// with its latest label, and whether the second step has begun.
+// walk calls f for each entry. live has the blocks that are allocated after the entry, by their
+// serials and with their latest labels; second reports whether the second step has begun.
 func (l *log) walk(f func(e *memcache.HistoryEntry, live map[uint64]memcache.HistoryEntry, second bool)) {
 	live, second := make(map[uint64]memcache.HistoryEntry), false
 	for i := range l.entries {

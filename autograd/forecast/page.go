@@ -13,10 +13,10 @@ import (
 	"github.com/cistern-ml/cistern/trace/report"
 )
 
-// Report is [Step], and writes a page of the run to w: that of package report with the model by
-// layers, and what other allocator options would have cost. If the training does not fit, the page
-// is that of a device of unlimited memory, with the capacity as its limit. Of a run with more than
-// 1,048,576 events of the cache the page has the end.
+// Report is [Step] and writes a page of the run to w: that of package report, with the model by
+// layers and the memory with other allocator options. If the training does not fit, the page is
+// that of a device with unlimited memory, with the capacity as its limit. If a run has more than
+// 1,048,576 events of the cache, the page has the last ones.
 func Report(ctx context.Context, w io.Writer, name string, program Program, options ...tensor.Option) (*Forecast, error) {
 	if w == nil {
 		return nil, fmt.Errorf("forecast: Report: %w: the writer is nil", device.ErrInvalid)
@@ -32,9 +32,9 @@ func Report(ctx context.Context, w io.Writer, name string, program Program, opti
 	return f, nil
 }
 
-// page is the page of a run. A nil page is none.
+// page is the page of a run. The methods of a nil page do nothing.
 type page struct {
-	limit  int64 // that the training exceeds; 0: none
+	limit  int64 // limit that the training exceeds; 0: none
 	steps  []trace.StepProfile
 	report *report.Report
 }
@@ -47,14 +47,13 @@ func (p *page) begin(cache *memcache.Cache) error {
 	return cache.RecordHistory(memcache.HistoryOptions{Entries: 1 << 20, Stacks: memcache.StacksAlloc})
 }
 
-// add adds a step.
 func (p *page) add(s trace.StepProfile) {
 	if p != nil {
 		p.steps = append(p.steps, s)
 	}
 }
 
-// end makes the page.
+// end makes the report.
 func (p *page) end(cache *memcache.Cache, layers []report.Layer) (err error) {
 	if p == nil {
 		return nil

@@ -12,10 +12,10 @@ import (
 )
 
 // LargestBatch returns the largest batch with which a training fits in limit bytes of a dry device,
-// and its forecast. program makes the training with a batch of so many examples. Each batch is
-// tried on a device of limit bytes: the result fits, and one more does not. The search expects no
-// batch that fits above one that does not. If not even a batch of 1 fits, the batch is 0, with the
-// forecast of that of 1 and Advice.
+// and its forecast. program makes the training with a batch of that many examples. Each batch is
+// tried on a device of limit bytes: the returned batch fits, and one more example does not. The
+// search assumes that no batch fits above one that does not. If not even a batch of 1 fits, it
+// returns 0 and the forecast of a batch of 1, with Advice.
 func LargestBatch(ctx context.Context, name string, limit int64, program func(batch int) Program, options ...tensor.Option) (int, *Forecast, error) {
 	if program == nil || ctx == nil {
 		return 0, nil, fmt.Errorf("forecast: LargestBatch: %w: the program or the context is nil", device.ErrInvalid)
@@ -47,11 +47,11 @@ func LargestBatch(ctx context.Context, name string, limit int64, program func(ba
 	return int(n), best, err
 }
 
-// maxBatch ends the search of a program that takes no more memory with a larger batch.
+// maxBatch ends the search for a program that needs no more memory with a larger batch.
 const maxBatch = 1 << 30
 
 // search returns the largest number from least to most that fits, or least-1. It doubles the number
-// as long as that fits, and then halves the distance.
+// while that fits, and then bisects.
 func search(least, most int64, fits func(int64) (bool, error)) (int64, error) {
 	good, bad := least-1, most+1
 	for bad-good > 1 {
@@ -72,9 +72,9 @@ func search(least, most int64, fits func(int64) (bool, error)) (int64, error) {
 	return good, nil
 }
 
-// SmallestLimit returns the smallest memory, in steps of 2 MiB, of a dry device in which a training
-// fits, and its forecast there. It is at most the ReservedPeak of a device without limit, and less
-// where the cache finds memory by returning what is free.
+// SmallestLimit returns the smallest memory of a dry device, in steps of 2 MiB, in which a training
+// fits, and its forecast there. It is at most the ReservedPeak on a device without limit, rounded
+// up to a step, and less if the cache can free cached memory for other requests.
 func SmallestLimit(ctx context.Context, name string, program Program, options ...tensor.Option) (int64, *Forecast, error) {
 	unlimited, err := withCapacity(name, maxCapacity)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/trace/report"
 )
 
-// Table prints the forecast: whether it fits, the holders of the memory at the peak of the second step,
-// and the model by layers. The JSON of a Forecast has all of it.
+// Table prints the forecast: whether the training fits, the holders of memory at the peak of the
+// second step, and the model by layers. The JSON encoding of a Forecast has all its data.
 func (f *Forecast) Table(w io.Writer) error {
 	out := &printer{w: w}
 	out.print("%s in %s of %s: peaks of %s reserved, %s allocated, %s pinned host memory\n",
@@ -72,7 +72,7 @@ func (f *Forecast) layers(out *printer) {
 	}
 }
 
-// title is a layer's name in the layer around and its type, indented.
+// title returns the last part of a layer's name and its type, indented.
 func title(l *report.Layer) string {
 	if l.Name == "" {
 		return "model " + l.Type

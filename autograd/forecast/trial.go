@@ -20,21 +20,21 @@ type trial struct {
 	program Program
 	options []tensor.Option
 
-	config     string   // options of the cache that differ
+	config     string   // options of the cache to change
 	checkpoint []string // layers of the training's plan; nil: the program's choice
 	page       *page
-	// done is called before the training is closed. nil: nothing is.
+	// done is called before the training is closed. It may be nil.
 	done func(f *Forecast, training *Training, peak memcache.Profile) error
 }
 
-// with is the trial with a change.
+// with returns the trial with a change.
 func (t trial) with(change func(*trial)) trial {
 	change(&t)
 	return t
 }
 
-// forecast runs the trial, and again on a device of unlimited memory if its own is too small. Then
-// advise adds to the forecast; nil: nothing does.
+// forecast runs the trial. If its device is too small, it runs it again on a device with unlimited
+// memory, and calls advise, which may be nil, to add to the forecast.
 func (t trial) forecast(ctx context.Context, advise func(trial, context.Context, *Forecast, *Training, memcache.Profile) error) (*Forecast, error) {
 	f, err := t.run(ctx)
 	if err == nil || f == nil || !errors.Is(err, memcache.ErrOutOfMemory) {
@@ -64,10 +64,10 @@ func (t trial) forecast(ctx context.Context, advise func(trial, context.Context,
 	return f, nil
 }
 
-// maxCapacity is the capacity of a device of unlimited memory.
+// maxCapacity is the capacity of a device with "unlimited" memory.
 const maxCapacity = 1 << 45
 
-// withCapacity is the name of a device with another capacity.
+// withCapacity returns the name of a device with another capacity.
 func withCapacity(name string, bytes int64) (string, error) {
 	kind, query, _ := strings.Cut(name, "?")
 	options, err := url.ParseQuery(query)
@@ -78,8 +78,8 @@ func withCapacity(name string, bytes int64) (string, error) {
 	return kind + "?" + options.Encode(), nil
 }
 
-// run runs the trial on its device. The forecast has the device's capacity also after an error that
-// wraps memcache.ErrOutOfMemory.
+// run runs the trial on its device. After an error that wraps memcache.ErrOutOfMemory the forecast
+// still has the device's capacity.
 func (t trial) run(ctx context.Context) (f *Forecast, err error) {
 	if !strings.HasPrefix(t.name, "dry:") {
 		return nil, fmt.Errorf("forecast: device %q is not a dry device, such as dry:host or dry:cuda?gpu=L4; Measure takes other devices", t.name)
