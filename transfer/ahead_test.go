@@ -12,7 +12,8 @@ import (
 
 type aheadTestKey struct{}
 
-// TestAhead: functions get the context of the first use, whether they come before or after it.
+// TestAhead: functions get the context of the first use, whether OnUse is called before or after
+// it.
 func TestAhead(t *testing.T) {
 	start := context.WithValue(t.Context(), aheadTestKey{}, "start")
 	use := context.WithValue(t.Context(), aheadTestKey{}, "use")
@@ -44,7 +45,7 @@ func TestAhead(t *testing.T) {
 	inner.Unused()
 }
 
-// TestAheadConcurrentSafe: a function that comes with the use is called once.
+// TestAheadConcurrentSafe: a function that is added during the use is called once.
 func TestAheadConcurrentSafe(t *testing.T) {
 	for range 100 {
 		_, a := transfer.WithAhead(t.Context())

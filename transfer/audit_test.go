@@ -15,8 +15,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// busyPool is a pool of two shards with idle slabs of two classes, a registered slice, a buffer that is out, and a released one
-// whose two copies are held up. It is not closed: the test breaks it.
+// busyPool returns a pool of two shards with idle slabs of two classes, a registered slice, a
+// buffer that is out, and a released one with two pending copies. It is not closed, because the
+// test breaks it.
 func busyPool(t *testing.T) *Pool {
 	dev := cisterntest.Host(t, 0)
 	leaktest.Excuse(dev)
@@ -52,14 +53,15 @@ func busyPool(t *testing.T) *Pool {
 	return p
 }
 
-// register puts a slice on the books.
+// register registers a slice without the driver.
 func (p *Pool) register(bytes int64) *slab {
 	s := &slab{pool: p, mem: make([]byte, bytes), registered: true}
 	p.pinned.link(s)
 	return s
 }
 
-// TestAuditFindsMistakes breaks one thing at a time: an audit that accepts everything would prove nothing.
+// TestAuditFindsMistakes breaks one thing at a time, because an audit that accepts everything would
+// prove nothing.
 func TestAuditFindsMistakes(t *testing.T) {
 	for name, corrupt := range map[string]func(p *Pool, sh *shard, top *slab){
 		"a gauge":                 func(_ *Pool, sh *shard, _ *slab) { sh.countStopped(gaugeActiveBytes, -1) },
@@ -123,7 +125,8 @@ func TestAuditFindsMistakes(t *testing.T) {
 	}
 }
 
-// Books that can't be right are reported: at once where builds check, otherwise with the next call that gives memory back.
+// Wrong statistics are reported: at once in builds with invariants, otherwise by the next call that
+// frees memory.
 func TestBrokenAccountingIsReported(t *testing.T) {
 	empty := func(*Pool, *slab) {}
 	stats := func(p *Pool, _ *slab) { p.Stats() }
@@ -143,7 +146,7 @@ func TestBrokenAccountingIsReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dev := cisterntest.Host(t, 0)
-			leaktest.Excuse(dev) // a pool with broken books gives nothing back
+			leaktest.Excuse(dev) // a pool with wrong statistics frees nothing
 			p := newPool(dev, Config{}, 2)
 			p.idleIn(t, p.cache.shards[0], 64)
 			registered := p.register(100)
@@ -162,7 +165,7 @@ func TestBrokenAccountingIsReported(t *testing.T) {
 				require.Greater(t, accounting.Faults(), before)
 				require.Positive(t, p.Stats().AccountingFaults)
 			}
-			_ = dev.Close() // it tells of what the pool holds
+			_ = dev.Close() // the error lists the pool's memory
 		})
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// notingStream notes the host memory of copies, which it does one by one.
+// notingStream records the host memory of copies, and makes them one by one.
 type notingStream struct {
 	device.Stream
 	up, down [][]byte
@@ -30,7 +30,7 @@ func (s *notingStream) CopyD2H(dst []byte, src device.Ptr) error {
 	return s.Stream.CopyD2H(dst, src)
 }
 
-// What a batch uploads lies in few buffers, aligned and one behind the other until they are full, and outputs lie in others.
+// A batch packs its uploads into few buffers, aligned and in order, and its outputs into others.
 func TestArenas(t *testing.T) {
 	r := rigOn(t, newSim(), transfer.Config{})
 	s := &notingStream{Stream: r.a}
@@ -78,7 +78,7 @@ func TestArenas(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// Neighbours of one kind are one operation, though they touch each other.
+// Consecutive copies in one direction are one operation, even if their ranges are adjacent.
 func TestBatchCopiesOfOneKindAreOneOperation(t *testing.T) {
 	dev := newSim()
 	r := rigOn(t, dev, transfer.Config{})
@@ -103,7 +103,7 @@ func TestBatchCopiesOfOneKindAreOneOperation(t *testing.T) {
 	require.NoError(t, errors.Join(b.Close(), block.Free(), s.Close()))
 }
 
-// All blocks of a batch may be freed after Submit, also those that kernels use.
+// All blocks of a batch may be freed after Submit, even those that kernels use.
 func TestBatchRecordsItsBlocks(t *testing.T) {
 	r := rigOn(t, newSim(), transfer.Config{})
 	var blocks []memcache.Block
@@ -132,7 +132,7 @@ func TestBatchRecordsItsBlocks(t *testing.T) {
 	}
 }
 
-// A batch of kernels alone runs, and has an end.
+// A batch of kernels alone runs, and its Copy ends.
 func TestBatchOfKernels(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 64, r.a)
@@ -150,7 +150,7 @@ func TestBatchOfKernels(t *testing.T) {
 	require.NoError(t, errors.Join(b.Close(), block.Free()))
 }
 
-// Much is collected by several goroutines: all of it, once it is there.
+// Large outputs are collected by several goroutines, completely.
 func TestCollectOnManyGoroutines(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	r := newRig(t, transfer.Config{})
@@ -181,7 +181,7 @@ func TestCollectIntoWantsOneForEachSlot(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// The pool's Close takes the outputs, whether they had come or not.
+// After the pool's Close outputs can't be collected, whether they had arrived or not.
 func TestCollectOfAClosedPool(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	p, err := transfer.New(poisoning{r.dev}, transfer.Config{})
@@ -201,7 +201,7 @@ func TestCollectOfAClosedPool(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// A Collect that waits while the batch is closed gets nothing, and is in nobody's way.
+// A Collect that waits while the batch is closed fails, and blocks no other call.
 func TestCollectOfABatchThatIsClosedMeanwhile(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 64, r.a)

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// collectDropped runs the garbage collector until it has found so many batches.
+// collectDropped runs the garbage collector until it has found n batches.
 func (r *rig) collectDropped(t *testing.T, want int64) {
 	t.Helper()
 	cisterntest.WaitFor(t, func() bool {
@@ -23,7 +23,7 @@ func (r *rig) collectDropped(t *testing.T, want int64) {
 	require.Equal(t, want, r.pool.Stats().DroppedBatches)
 }
 
-// A batch that is dropped without Close gives its memory back, in whatever state it is.
+// A batch that is dropped without Close gives its memory back in every state.
 func TestDroppedBatchGivesItsMemoryBack(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 1<<20, r.a)
@@ -50,7 +50,7 @@ func TestDroppedBatchGivesItsMemoryBack(t *testing.T) {
 	r.collectDropped(t, 3)
 	require.Zero(t, r.pool.Stats().ActiveRequests.Current)
 
-	// One that was closed is not found again, and one that is held is not found.
+	// A closed batch is not found again, and a reachable one is not found.
 	held := r.pool.NewBatch()
 	require.NoError(t, held.Upload(t.Context(), block, 0, make([]byte, 100)))
 	closed := r.pool.NewBatch()
@@ -63,7 +63,7 @@ func TestDroppedBatchGivesItsMemoryBack(t *testing.T) {
 	r.collectDropped(t, 3)
 }
 
-// The copies of a dropped batch go on in its memory, which no Get is given before they are done.
+// The copies of a dropped batch continue in its memory, which no Get returns before they are done.
 func TestDroppedBatchWaitsForItsCopies(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 64<<10, r.a)

@@ -18,7 +18,7 @@ func (m meddler) Start(ctx context.Context, op transfer.Op) (context.Context, tr
 	return ctx, nil
 }
 
-// The driver is asked for a batch's memory, and the batch submitted, while others use it.
+// Driver calls for a batch's memory and its Submit run while other goroutines use the batch.
 func TestBatchIsNotLockedOverItsCalls(t *testing.T) {
 	var b *transfer.Batch
 	var during []transfer.Op
@@ -41,7 +41,7 @@ func TestBatchIsNotLockedOverItsCalls(t *testing.T) {
 	for _, err := range refused {
 		require.ErrorIs(t, err, transfer.ErrInvalid)
 	}
-	idle(t, r.pool) // Submit ended what Close asked it to
+	idle(t, r.pool) // Submit has released the memory for Close
 	require.NoError(t, c.Wait(t.Context()))
 	got := make([]byte, 4096)
 	require.NoError(t, r.pool.Download(t.Context(), r.a, got, block, 0))
@@ -52,7 +52,7 @@ func TestBatchIsNotLockedOverItsCalls(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// A batch that is closed while memory for it is on its way gives that back.
+// A batch that is closed while the driver allocates memory for it releases that memory.
 func TestBatchClosedUnderAllocation(t *testing.T) {
 	var b *transfer.Batch
 	r := newRig(t, transfer.Config{Observer: meddler(func(op transfer.Op) {

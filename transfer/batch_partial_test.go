@@ -14,7 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// When a stream refuses a step, what it has taken before runs, and the memory of that is in flight until it has.
+// When a stream refuses a step, the steps before it run, and their memory is in flight until they
+// have.
 func TestBatchQueuedInPart(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block, data := r.alloc(t, 4096, r.a), fill(make([]byte, 4096), 1)
@@ -47,7 +48,7 @@ func TestBatchQueuedInPart(t *testing.T) {
 	require.NoError(t, r.pool.EmptyCache(t.Context()))
 }
 
-// Memory under a copy that failed is not handed out again: nobody knows what the device still does with it.
+// Memory of a failed copy is not reused, because the device may still use it.
 func TestMemoryOfAFailedCopy(t *testing.T) {
 	for _, released := range []bool{true, false} { // before the copy has failed, or after
 		r := newRig(t, transfer.Config{})
@@ -75,7 +76,8 @@ func TestMemoryOfAFailedCopy(t *testing.T) {
 	}
 }
 
-// Goroutines may share a batch: each entry is whole, each output is its own, and one Submit succeeds.
+// Goroutines may share a batch: each entry is complete, outputs are separate, and one Submit
+// succeeds.
 func TestBatchOfManyGoroutines(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b := r.pool.NewBatch()

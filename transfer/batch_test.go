@@ -56,7 +56,7 @@ func TestBatchOrder(t *testing.T) {
 	idle(t, r.pool)
 }
 
-// Many entries, and entries larger than any arena, lie in a few pinned buffers.
+// Many entries, and entries larger than any arena, take only a few pinned buffers.
 func TestBatchLarge(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -89,8 +89,8 @@ func TestBatchLarge(t *testing.T) {
 	idle(t, r.pool)
 }
 
-// Blocks may be freed, and the batch closed, while its stream has not begun: neither their memory nor the pinned one is
-// handed out before the copies are done.
+// Blocks may be freed, and the batch closed, before its stream has begun: neither their memory nor
+// the pinned memory is reused before the copies are done.
 func TestBatchKeepsItsMemory(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	from, to, kept := r.alloc(t, 4096, r.a), r.alloc(t, 4096, r.a), r.alloc(t, 4096, r.a)
@@ -170,7 +170,7 @@ func TestBatchMistakes(t *testing.T) {
 
 	_, err = b.Submit(t.Context(), r.a) // it is still empty
 	require.NoError(t, err)
-	roomy := r.pool.NewBatch() // its memory has room for more
+	roomy := r.pool.NewBatch() // its arena is not full
 	_, err = roomy.Output(t.Context(), block, 0, 1)
 	require.NoError(t, errors.Join(err, roomy.Upload(t.Context(), block, 0, []byte{7})))
 	_, err = roomy.Submit(t.Context(), r.a)
@@ -193,7 +193,7 @@ func TestBatchMistakes(t *testing.T) {
 	_, err = b.Submit(t.Context(), r.a)
 	require.ErrorIs(t, err, transfer.ErrClosed)
 
-	// A block that was freed before Submit.
+	// The block was freed before Submit.
 	freed := r.alloc(t, 512, r.a)
 	b = r.pool.NewBatch()
 	require.NoError(t, errors.Join(b.Upload(t.Context(), block, 0, data), b.Upload(t.Context(), freed, 0, data)))
@@ -211,7 +211,7 @@ func TestBatchMistakes(t *testing.T) {
 	idle(t, r.pool)
 }
 
-// Collect and Close of one batch from many goroutines: right contents or an error, and nothing in between.
+// Collect and Close of one batch from many goroutines: either right contents or an error.
 func TestBatchCollectUnderClose(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	for range 20 {
@@ -240,7 +240,8 @@ func TestBatchCollectUnderClose(t *testing.T) {
 	idle(t, r.pool)
 }
 
-// What a Collect copies is kept until it has copied it: a Close beside it waits, and the memory's next owner with it.
+// A Collect keeps the memory until it has copied it: a concurrent Close waits, and so the memory
+// has no new owner.
 func TestCollectKeepsItsMemory(t *testing.T) {
 	const n = 8 << 20
 	r := newRig(t, transfer.Config{})

@@ -54,7 +54,7 @@ func BenchmarkBuffer(b *testing.B) {
 	}
 }
 
-// An operation is 1,000 outputs of 4 KiB.
+// One operation is 1,000 outputs of 4 KiB.
 func BenchmarkBatch(b *testing.B) {
 	const outputs, size = 1000, 4096
 	for _, batched := range []bool{true, false} {
@@ -81,7 +81,7 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
-// Outputs of 64 MiB together are copied to slices that have the memory.
+// Outputs of 64 MiB in all are copied to slices with enough capacity.
 func BenchmarkCollect(b *testing.B) {
 	const outputs, size = 64, 1 << 20
 	r := newRig(b, transfer.Config{})
@@ -181,7 +181,7 @@ func BenchmarkUpload(b *testing.B) {
 	}
 }
 
-// 1 GiB of ordinary and of registered memory, both ways; only on a GPU.
+// 1 GiB of ordinary and of registered memory in both directions; only on a GPU.
 func BenchmarkGiB(b *testing.B) {
 	const size = 1 << 30
 	for _, name := range []string{"upload", "download", "h2d registered", "d2h registered"} {
@@ -226,8 +226,8 @@ func BenchmarkGiB(b *testing.B) {
 	}
 }
 
-// Goroutines that each hold so many buffers at a time, of one pool, or apart: of a pool each, which is what the machine allows. A pair is a
-// Get and its Release.
+// Goroutines hold several buffers each, from one pool or, as the machine's limit, from a pool of
+// their own ("apart"). A pair is a Get and its Release.
 func BenchmarkHold(b *testing.B) {
 	for _, apart := range []bool{false, true} {
 		for _, n := range []int{1, 2, 16} {

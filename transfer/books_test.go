@@ -13,30 +13,30 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// books are what a pool's statistics must be after calls of one goroutine, whatever shards they meet: a model without shards,
-// queues and quotas, which is told of each Get and Release and of the driver's calls.
+// books is a model of a pool's statistics after calls of one goroutine, on any shards. The model
+// has no shards, queues and quotas. It gets each Get and Release and the driver's calls.
 type books struct {
 	*randomCaller
 	budget, perClass, limit int64
 
-	idle      map[int64]int64 // slabs that nothing uses, by their size
+	idle      map[int64]int64 // number of idle slabs by size
 	ages      []group         // the same, the least recently used first
-	evicted   map[int64]int64 // slabs that the driver is to get
+	evicted   map[int64]int64 // slabs to be freed
 	pending   []pendingSlab
-	calls     []pinnedCall  // of the driver, not yet looked at
-	held      int64         // bytes, by the calls that were looked at
-	freed     time.Duration // the device's time after the last free that was looked at, which may have waited for copies
+	calls     []pinnedCall  // of the driver, not yet processed
+	held      int64         // bytes, by the processed calls
+	freed     time.Duration // the device's time after the last processed free
 	st        transfer.Stats
 	parked    bool // the driver refused to free something
-	flushes   bool // since the last look, so that it is not known what was idle at the same time
+	flushes   bool // since the last look: it is unknown which slabs were idle together
 	evictions int
-	loose     bool // it is not known what was idle for longest
+	loose     bool // the least recently used slab is unknown
 }
 
-// group are the sizes of slabs that became idle at the same time.
+// group holds the sizes of slabs that became idle at the same time.
 type group []int64
 
-// pendingSlab is of a buffer that was released while its copies were not known to be done.
+// pendingSlab is the slab of a released buffer whose copies were not known to be done.
 type pendingSlab struct {
 	size    int64
 	uses    []*simRecord
@@ -64,10 +64,10 @@ func set(s *memcache.Stat, n int64) {
 	s.Peak = max(s.Peak, s.Current)
 }
 
-// poll finds what is done.
+// poll moves slabs whose copies are done.
 func (m *books) poll() { m.pollUntil(math.MaxInt64, func(pendingSlab) bool { return true }) }
 
-// pollUntil finds what was done at a moment of the device, of those that the caller wants.
+// pollUntil moves the wanted slabs whose copies were done at a time of the device.
 func (m *books) pollUntil(now time.Duration, wanted func(pendingSlab) bool) {
 	m.ages = append(m.ages, nil)
 	kept := m.pending[:0]
@@ -83,7 +83,7 @@ func (m *books) pollUntil(now time.Duration, wanted func(pendingSlab) bool) {
 		}
 		m.reclaim(s)
 	}
-	if sizes > 1 && m.evictions > evictions { // in which order they were found matters
+	if sizes > 1 && m.evictions > evictions { // the order in which they were found matters
 		m.loose = true
 	}
 	clear(m.pending[len(kept):])
@@ -93,8 +93,9 @@ func (m *books) pollUntil(now time.Duration, wanted func(pendingSlab) bool) {
 	}
 }
 
-// overdue looks at what a Get finds done before it asks the driver: a free in an earlier call of the same step may have waited
-// for copies, and nobody has looked since. Where one of several shards has what the Get wants, it is not known which looked.
+// overdue models the poll of a Get before it calls the driver: a free in an earlier call of the
+// same step may have waited for copies that were not polled since. If one of several shards has the
+// slab that the Get needs, it is unknown which shards were polled.
 func (m *books) overdue(size int64) {
 	m.w.sim.mu.Lock()
 	began := m.w.sim.began
@@ -114,24 +115,26 @@ func (m *books) overdue(size int64) {
 	}
 }
 
-// lookAgain is what a Get does that found nothing and has freed what was over the limits: that may have waited for copies, and
-// what they used is the Get's where the cache has a place for it. What it has none for stays until the next poll.
+// lookAgain models the second search of a Get that found nothing and has freed memory over the
+// limits. The free may have waited for copies, and slabs that they used serve the Get if the cache
+// may hold them. Other slabs stay until the next poll.
 func (m *books) lookAgain(size int64) {
 	done := func(s pendingSlab) bool { return !s.tainted && s.size <= m.budget && !inFlightAt(s.uses, m.freed) }
 	found := slices.ContainsFunc(m.pending, func(s pendingSlab) bool { return s.size == size && done(s) && m.fits(s) })
 	pending := len(m.pending)
 	m.pollUntil(m.freed, m.fits)
 	placed := pending - len(m.pending)
-	// Which of several the place is for is not known, nor which of several shards were looked at when the Get had its own.
+	// It is unknown which of several slabs became idle, and which of several shards were polled if
+	// the Get found one.
 	m.loose = m.loose || placed > 0 && slices.ContainsFunc(m.pending, done) || placed > 1 && found && m.w.shards > 1
 }
 
-// fits reports whether the cache has a place for a slab, with nothing evicted.
+// fits reports whether the cache may hold a slab without evicting others.
 func (m *books) fits(s pendingSlab) bool {
 	return !s.tainted && m.st.CachedBytes.Current+s.size <= m.budget && m.idle[s.size] < m.perClass
 }
 
-// reclaim is what becomes of a slab that nothing uses.
+// reclaim makes an unused slab idle, or evicts it.
 func (m *books) reclaim(s pendingSlab) {
 	set(&m.st.ActiveBytes, -s.size)
 	if m.loose {
@@ -150,7 +153,7 @@ func (m *books) reclaim(s pendingSlab) {
 	m.ages[n] = append(m.ages[n], s.size)
 }
 
-// evict dooms what was idle for longest, if that is known.
+// evict evicts the least recently used slab, if that is known.
 func (m *books) evict() {
 	oldest := m.ages[0]
 	if len(oldest) == 0 || m.w.shards > 1 || slices.Min(oldest) != slices.Max(oldest) {
@@ -162,7 +165,7 @@ func (m *books) evict() {
 	m.doom(oldest[0])
 }
 
-// unidle takes a slab of group i from the idle ones.
+// unidle removes a slab of group i from the idle ones.
 func (m *books) unidle(size int64, i int) {
 	m.idle[size]--
 	set(&m.st.CachedBytes, -size)
@@ -173,7 +176,7 @@ func (m *books) unidle(size int64, i int) {
 	}
 }
 
-// newest is the group of the last slab of a size that became idle.
+// newest returns the group of the slab of a size that became idle last.
 func (m *books) newest(size int64) int {
 	for i := len(m.ages) - 1; i > 0; i-- {
 		if slices.Contains(m.ages[i], size) {
@@ -189,7 +192,7 @@ func (m *books) doom(size int64) {
 	set(&m.st.AllocatedBytes, -size)
 }
 
-// look takes the driver's calls since the last look.
+// look processes the driver's calls since the last look.
 func (m *books) look() {
 	d := m.w.sim
 	d.mu.Lock()
@@ -223,7 +226,8 @@ func (m *books) frees() {
 	}
 }
 
-// get is a Get of n bytes, of a call that returned err. It says what the Get must fail with, if it must.
+// get models a Get of n bytes that returned err. It returns the error that the Get must have, or
+// nil.
 func (m *books) get(n int64, err error) error {
 	size := transfer.RoundSize(n)
 	m.overdue(size)
@@ -251,7 +255,7 @@ func (m *books) get(n int64, err error) error {
 	return nil
 }
 
-// looseGet is a Get of which it is not known whether it finds anything.
+// looseGet is get if it is unknown whether the Get finds a slab.
 func (m *books) looseGet(size int64, err error) error {
 	m.frees()
 	asked := false
@@ -280,7 +284,8 @@ func (m *books) looseGet(size int64, err error) error {
 	return nil
 }
 
-// miss is a Get that needs the driver: when that can't, or may not, all that is idle goes, and it is asked once more.
+// miss models a Get that needs the driver. If the driver has no memory, or the limit forbids it,
+// all idle slabs are freed, and the driver is asked again.
 func (m *books) miss(size int64) (err error) {
 	for range 2 {
 		m.frees()
@@ -314,7 +319,7 @@ func (m *books) miss(size int64) (err error) {
 	return err
 }
 
-// tooLittle takes the free of what the driver gave in place of size bytes.
+// tooLittle processes the free of memory that was less than size bytes.
 func (m *books) tooLittle(size int64) {
 	if i := slices.IndexFunc(m.calls, func(c pinnedCall) bool { return c.bytes == 1-size }); i >= 0 {
 		if m.calls[i].failed {
@@ -324,7 +329,7 @@ func (m *books) tooLittle(size int64) {
 	}
 }
 
-// flushed looks at a flush: it has waited, and the driver gets everything that was cached.
+// flushed models a flush, which has waited and frees everything that was cached.
 func (m *books) flushed() {
 	if m.loose {
 		m.flushes = true
@@ -346,7 +351,7 @@ func (m *books) flushed() {
 	}
 }
 
-// release is the Release of a buffer of n bytes.
+// release models the Release of a buffer of n bytes.
 func (m *books) release(n int64, uses []*simRecord, tainted bool) {
 	m.released(n, uses, tainted)
 	if len(m.calls) > 0 && m.calls[0].bytes < 0 { // it has looked at everything
@@ -355,7 +360,7 @@ func (m *books) release(n int64, uses []*simRecord, tainted bool) {
 	m.frees()
 }
 
-// released is release before anything looks at what is done.
+// released is release before a poll.
 func (m *books) released(n int64, uses []*simRecord, tainted bool) {
 	size := transfer.RoundSize(n)
 	set(&m.st.ActiveRequests, -1)
@@ -369,7 +374,7 @@ func (m *books) released(n int64, uses []*simRecord, tainted bool) {
 	}
 }
 
-// check compares the statistics, but for the clock's.
+// check compares the statistics, except times.
 func (m *books) check() {
 	if len(m.calls) > 0 {
 		m.fail("the driver was called without need: %v", m.calls)
@@ -393,7 +398,7 @@ func (m *books) check() {
 	m.w.invariants(m.randomCaller, st)
 }
 
-// unequal says which statistics differ.
+// unequal returns the names of statistics that differ.
 func unequal(got, want transfer.Stats) (s string) {
 	g, w := reflect.ValueOf(got), reflect.ValueOf(want)
 	for i := range g.NumField() {
@@ -404,7 +409,7 @@ func unequal(got, want transfer.Stats) (s string) {
 	return s
 }
 
-// takeOver takes over what the books can't know, if it is plausible.
+// takeOver copies statistics that the model can't predict, if they are plausible.
 func (m *books) takeOver(st *transfer.Stats) {
 	if m.flushes || m.loose {
 		if st.CachedBytes.Current != m.st.CachedBytes.Current && !m.loose || st.CachedBytes.Peak > m.budget {
@@ -414,12 +419,12 @@ func (m *books) takeOver(st *transfer.Stats) {
 	}
 	if m.loose {
 		m.st.Allocations, m.st.AllocatedBytes = st.Allocations, st.AllocatedBytes
-		m.st.ActiveBytes.Peak = min(m.st.ActiveBytes.Peak, st.ActiveBytes.Peak) // whether a Get waited for what was pending
+		m.st.ActiveBytes.Peak = min(m.st.ActiveBytes.Peak, st.ActiveBytes.Peak) // a Get may have waited
 	}
 	m.flushes = false
 }
 
-// resetPeaks is ResetPeakStats.
+// resetPeaks models ResetPeakStats.
 func (m *books) resetPeaks() {
 	for _, s := range []*memcache.Stat{&m.st.Allocations, &m.st.AllocatedBytes, &m.st.ActiveRequests, &m.st.ActiveBytes,
 		&m.st.RequestedBytes, &m.st.CachedBytes, &m.st.Registered} {

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// idles are how many idle slabs of a class each shard has.
+// idles returns the number of each shard's idle slabs of a class.
 func (p *Pool) idles(bytes int64) []int {
 	class, _ := classOf(bytes)
 	var n []int
@@ -25,7 +25,7 @@ func (p *Pool) idles(bytes int64) []int {
 	return n
 }
 
-// What goes for something newer is what was not used for longest, whatever shard it is in.
+// The least recently used slab is evicted for a newer one, in any shard.
 func TestLeastRecentlyUsedOfAllShardsGoes(t *testing.T) {
 	p := newShards(t, Config{MaxCachedBytes: 4 * 64}, 4)
 	for _, i := range []int{2, 1, 3} {
@@ -51,7 +51,7 @@ func TestLeastRecentlyUsedOfAllShardsGoes(t *testing.T) {
 	require.EqualValues(t, 4*64, p.Stats().CachedBytes.Peak)
 }
 
-// A shard gets the budget and the places that others don't use, and all of it if need be.
+// A shard may use the budget and the number of buffers that other shards don't use, even all of it.
 func TestShardsLendTheirParts(t *testing.T) {
 	const shards = 4
 	p := newShards(t, Config{MaxCachedBytes: 64 * shards, MaxCachedBuffers: shards}, shards)
@@ -74,7 +74,8 @@ func TestShardsLendTheirParts(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Shards that have idle slabs in turn keep the peak within the budget, and none is evicted for another shard's room.
+// Shards that have idle slabs in turn keep the peak within the budget, and evict none for another
+// shard.
 func TestPeakOfCachedBytesOfTurns(t *testing.T) {
 	const shards = 4
 	p := newShards(t, Config{MaxCachedBytes: 2 * 64}, shards)
@@ -97,8 +98,8 @@ func TestPeakOfCachedBytesOfTurns(t *testing.T) {
 	require.Equal(t, memcache.Stat{Peak: 1, Allocated: 101, Freed: 101}, st.ActiveRequests, "what one shard handed out came back to another")
 }
 
-// Two goroutines may note their copies on one stream in the other order: the buffer waits for the later one, and what wrote is
-// not forgotten.
+// Two goroutines may commit their copies on one stream in reverse order: the buffer waits for the
+// later copy, and a write is not forgotten.
 func TestCopiesNotedInAnotherOrder(t *testing.T) {
 	s := &slab{queueing: 3, writing: true}
 	first, second, third := &completion{stream: 7, seq: 1}, &completion{stream: 7, seq: 2}, &completion{stream: 7, seq: 3}
@@ -112,7 +113,8 @@ func TestCopiesNotedInAnotherOrder(t *testing.T) {
 	require.Len(t, s.uses, 2)
 }
 
-// EmptyCache waits for what was queued before it, and not for what others queue meanwhile.
+// EmptyCache waits for copies that were queued before it, and not for those that are queued
+// meanwhile.
 func TestLastOfWhatHoldsUp(t *testing.T) {
 	p := newShards(t, Config{}, 2)
 	stream := cisterntest.Stream(t, p.dev)
@@ -149,7 +151,7 @@ func TestLastOfWhatHoldsUp(t *testing.T) {
 	require.NoError(t, stream.Close())
 }
 
-// Durations add up, and know the shortest and the longest.
+// A DurationStat has the sum, the shortest and the longest of its durations.
 func TestDurations(t *testing.T) {
 	var d DurationStat
 	require.Zero(t, d.Average())
@@ -160,7 +162,7 @@ func TestDurations(t *testing.T) {
 	require.EqualValues(t, 5, d.Average())
 }
 
-// Each size has a class of its own, in their order, and no class is left over.
+// Classes are in the order of their sizes, and each one is used.
 func TestClasses(t *testing.T) {
 	last, lastSize, size := -1, int64(0), int64(0)
 	for n := int64(1); n <= maxBytes; n = size + 1 {
@@ -180,7 +182,7 @@ func TestClasses(t *testing.T) {
 	require.EqualValues(t, int64(maxBytes), size)
 }
 
-// A slab for which its class is full goes, and others stay, however old they are.
+// A slab whose class is full is freed, and the others stay, however old they are.
 func TestFullClassLeavesOthersAlone(t *testing.T) {
 	p := newShards(t, Config{MaxCachedBuffers: 1}, 2)
 	p.idleIn(t, p.cache.shards[0], 64)

@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestGetBesideCloseTakesNoSlabs out of the queues: Close would take one that a Get has in hand for that of a buffer which is out,
-// and it would be counted twice.
+// TestGetBesideCloseTakesNoSlabs: a Get takes no slabs from the queues while the pool is being
+// closed, because Close would take such a slab for one of a buffer that is out, and count it twice.
 func TestGetBesideCloseTakesNoSlabs(t *testing.T) {
 	p := newShards(t, Config{MaxCachedBytes: 30_000}, 1)
 	s := cisterntest.Stream(t, p.dev)

@@ -13,10 +13,12 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// poisoning is a device that overwrites pinned memory before it frees it, where a GPU's driver would unmap it.
+// poisoning is a device that overwrites pinned memory before it frees it, like a GPU's driver,
+// which unmaps it.
 type poisoning struct{ device.Device }
 
-// FreePinned is not seen by the race detector: Close waits for copies without an edge from them.
+// The race detector does not see FreePinned, because Close waits for copies without an edge from
+// them.
 //
 //go:norace
 func (d poisoning) FreePinned(b []byte) error {
@@ -26,7 +28,7 @@ func (d poisoning) FreePinned(b []byte) error {
 	return d.Device.FreePinned(b)
 }
 
-// Close waits for uploads and read-backs that are running: they touch pinned memory, which is gone after it.
+// Close waits for running uploads and read-backs, because they use pinned memory.
 func TestCloseWaitsForStaging(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	const n = 2<<20 + 3
@@ -67,7 +69,7 @@ func TestCloseWaitsForStaging(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// A batch writes nothing to memory that went with its pool.
+// A batch writes nothing to memory that its pool's Close has freed.
 func TestBatchAfterCloseOfThePool(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	p, err := transfer.New(poisoning{r.dev}, transfer.Config{})
@@ -91,8 +93,8 @@ func TestBatchAfterCloseOfThePool(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// Memory goes back to the driver when the copies that use it are done, not before: of a buffer that is out, and of one that was
-// released.
+// Close frees memory only after the copies that use it, both of a buffer that is out and of a
+// released one.
 func TestCloseFreesAfterCopies(t *testing.T) {
 	for _, released := range []bool{false, true} {
 		r := newRig(t, transfer.Config{})

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// askedEvent is complete. While it is asked, or waited for, it lets others ask first.
+// askedEvent is complete. During a query or a wait it lets other goroutines query first.
 type askedEvent struct {
 	device.Event
 	t      *testing.T
@@ -44,7 +44,8 @@ type recordingStream struct {
 	waits int
 }
 
-// Goroutines that see the end of a completion at the same time, in whatever way they ask, close its event once, and none of them after it.
+// Goroutines that find a completion done at the same time, by a query or a wait, close its event
+// once, and none of them uses it afterwards.
 func TestCompletionSeenByManyAtOnce(t *testing.T) {
 	if race.Enabled {
 		t.Skip("in race builds every holder asks the event itself")
@@ -83,7 +84,7 @@ func TestCompletionSeenByManyAtOnce(t *testing.T) {
 	}
 }
 
-// otherStream is another than the one that was recorded.
+// otherStream is a stream on which the completion was not recorded.
 type otherStream struct{ recordingStream }
 
 func (*otherStream) ID() uint64 { return 2 }

@@ -42,8 +42,8 @@ func TestCopyBothWays(t *testing.T) {
 	require.Equal(t, [4]int64{1, 1024, 1, 80}, [4]int64{st.H2DCopies, st.H2DBytes, st.D2HCopies, st.D2HBytes})
 }
 
-// The block of a copy that waits is not handed out again, though it was freed and nobody but the pool recorded
-// the stream.
+// The block of a pending copy is not reused after its free, although only the pool recorded the
+// stream.
 func TestCopyRecordsItsStream(t *testing.T) {
 	for _, upload := range []bool{false, true} {
 		r := newRig(t, transfer.Config{})
@@ -68,7 +68,7 @@ func TestCopyRecordsItsStream(t *testing.T) {
 	}
 }
 
-// A buffer that one stream reads into and another sends on needs no event of the caller's.
+// A buffer that one stream writes and another reads needs no event of the caller.
 func TestCopiesOfOneBufferAreOrdered(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	from, to := r.alloc(t, 1<<10, r.a), r.alloc(t, 1<<10, r.b)
@@ -136,7 +136,7 @@ func FuzzRanges(f *testing.F) {
 	})
 }
 
-// A copy that fails on the device says so, and everything goes back all the same.
+// A copy that fails on the device returns the error, and all memory is still given back.
 func TestCopyFaults(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	r.Faulted = true

@@ -19,7 +19,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// A buffer that two streams use is in flight, and its memory waits, until both have done so.
+// A buffer that two streams use is in flight, and its memory is not reused, until both are done.
 func TestBufferOfTwoStreamsWaitsForBoth(t *testing.T) {
 	dev := newSim()
 	r := rigOn(t, dev, transfer.Config{})
@@ -48,7 +48,7 @@ func TestBufferOfTwoStreamsWaitsForBoth(t *testing.T) {
 	require.NoError(t, errors.Join(x.Free(), y.Free()))
 }
 
-// A stream that is slow holds up the memory of its own copies, and no other's.
+// A slow stream delays the memory of its own copies, and no other's.
 func TestSlowStreamHoldsUpNoOther(t *testing.T) {
 	dev := newSim()
 	r := rigOn(t, dev, transfer.Config{})
@@ -67,7 +67,8 @@ func TestSlowStreamHoldsUpNoOther(t *testing.T) {
 	require.NoError(t, errors.Join(x.Free(), y.Free(), p.Close()))
 }
 
-// What the last owner queued is none of the next one's: its memory goes at once when it releases it.
+// Copies of the last owner don't delay the next owner: its memory is idle at once after its
+// Release.
 func TestUsesOfTheLastOwnerAreGone(t *testing.T) {
 	dev := newSim()
 	r := rigOn(t, dev, transfer.Config{MaxCachedBuffers: 1})
@@ -92,7 +93,7 @@ func TestRangesAreInvalid(t *testing.T) {
 	require.NotErrorIs(t, device.ErrInvalid, transfer.ErrRange)
 }
 
-// TestString: what fmt prints of a pool is short.
+// TestString: fmt prints a pool as a short text.
 func TestString(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b := r.get(t, 100)
@@ -103,7 +104,7 @@ func TestString(t *testing.T) {
 	require.Equal(t, "transfer.Pool(nil)", (*transfer.Pool)(nil).String())
 }
 
-// A range of a buffer is where its bytes are.
+// A range of a buffer has the address of its bytes.
 func TestRangeOfABuffer(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b := r.get(t, 100)
@@ -115,7 +116,7 @@ func TestRangeOfABuffer(t *testing.T) {
 	require.NoError(t, b.Release())
 }
 
-// EmptyCache waits for copies that hold up buffers, and for no others.
+// EmptyCache waits only for copies that released buffers wait for.
 func TestEmptyCacheWaitsForNoDeviceCopy(t *testing.T) {
 	r := rigOn(t, newSim(), transfer.Config{})
 	block := r.alloc(t, 64, r.a)
@@ -127,7 +128,7 @@ func TestEmptyCacheWaitsForNoDeviceCopy(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// What a buffer's bytes are appended to does not reach into its allocation.
+// Appending to a buffer's bytes does not write to the rest of its allocation.
 func TestBufferEndsWhereItEnds(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b := r.get(t, 100)
@@ -135,7 +136,7 @@ func TestBufferEndsWhereItEnds(t *testing.T) {
 	require.NoError(t, b.Release())
 }
 
-// Copies that somebody has seen done hold up nothing: the memory is the pool's at once.
+// Copies that are known to be done delay nothing: the memory is idle at once.
 func TestUsesAreDroppedWhenTheyAreDone(t *testing.T) {
 	r := rigOn(t, newSim(), transfer.Config{MaxCachedBytes: -1})
 	block, b := r.alloc(t, 64, r.a), r.get(t, 64)
@@ -147,7 +148,7 @@ func TestUsesAreDroppedWhenTheyAreDone(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// A stale handle waits for nobody.
+// A Wait on a stale handle does not wait.
 func TestWaitOfAStaleHandle(t *testing.T) {
 	r := rigOn(t, newSim(), transfer.Config{})
 	block, stale := r.alloc(t, 64, r.a), r.get(t, 64)
@@ -162,7 +163,7 @@ func TestWaitOfAStaleHandle(t *testing.T) {
 	require.NoError(t, errors.Join(b.Release(), block.Free()))
 }
 
-// A buffer in flight is neither read nor written by the host.
+// The host neither reads nor writes a buffer in flight.
 func TestAccessInFlight(t *testing.T) {
 	r := rigOn(t, newSim(), transfer.Config{})
 	block, b := r.alloc(t, 64, r.a), r.get(t, 64)
@@ -176,7 +177,7 @@ func TestAccessInFlight(t *testing.T) {
 	require.NoError(t, errors.Join(b.Release(), block.Free()))
 }
 
-// A slice that the device does not register stays as free as it was: the garbage collector would find it pinned.
+// A slice that the device refuses to register is not left pinned for the garbage collector.
 func TestRegisterThatFails(t *testing.T) {
 	dev := newSim()
 	r := rigOn(t, dev, transfer.Config{})
@@ -192,7 +193,8 @@ func TestRegisterThatFails(t *testing.T) {
 	}
 }
 
-// A slice that the device does not unregister is the caller's all the same, who is told.
+// If the device fails to unregister a slice, Release returns the error, and the slice is the
+// caller's.
 func TestUnregisterThatFails(t *testing.T) {
 	dev := newSim()
 	r := rigOn(t, dev, transfer.Config{})
@@ -215,7 +217,7 @@ func TestUnregisterThatFails(t *testing.T) {
 	}
 }
 
-// Of buffers that a launch lists only the empty one may come twice, and none is another pool's.
+// A launch may list only the empty buffer twice, and no buffer of another pool.
 func TestLaunchListsEachBufferOnce(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	r.host(t)
@@ -234,7 +236,7 @@ func TestLaunchListsEachBufferOnce(t *testing.T) {
 	require.NoError(t, errors.Join(b.Release(), foreign.Release(), other.Close()))
 }
 
-// The handle of a staged upload ends with its last byte, and not before.
+// The handle of a staged upload is done with its last byte, not earlier.
 func TestUploadIsDoneWithItsLastByte(t *testing.T) {
 	r := rigOn(t, newSim(), transfer.Config{})
 	block := r.alloc(t, 3<<20, r.a)
@@ -246,7 +248,7 @@ func TestUploadIsDoneWithItsLastByte(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// What fits one chunk goes in one buffer of its size.
+// An upload that fits one chunk uses one buffer of its size.
 func TestUploadOfOneChunk(t *testing.T) {
 	r := rigOn(t, newSim(), transfer.Config{})
 	block := r.alloc(t, 3<<20, r.a)
@@ -259,20 +261,20 @@ func TestUploadOfOneChunk(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// lateDone is a stream whose callbacks come late.
+// lateDone is a stream with late callbacks.
 type lateDone struct{ device.Stream }
 
 func (s lateDone) OnDone(fn func(error)) error {
 	return s.Stream.OnDone(func(err error) { time.AfterFunc(3*time.Millisecond, func() { fn(err) }) })
 }
 
-// noDone is a stream that calls nobody back.
+// noDone is a stream that refuses callbacks.
 type noDone struct{ device.Stream }
 
 func (noDone) OnDone(func(error)) error { return cisterntest.ErrRefused }
 
-// Close ends every operation that an observer follows: it waits for those that end late, and those that can't be followed
-// have ended with an error.
+// Close ends every operation that an observer follows. It waits for those that end late; those that
+// can't be followed have ended with an error.
 func TestCloseEndsEveryOperation(t *testing.T) {
 	rec := &stacktest.Recorder{}
 	r := rigOn(t, openDevice(t), transfer.Config{Observer: rec})
@@ -306,7 +308,7 @@ func TestCloseEndsEveryOperation(t *testing.T) {
 	require.Equal(t, 1, failed)
 }
 
-// slowObserver keeps the order of bytes in which it is told, and the first time waits.
+// slowObserver records the bytes of operations in the order of their ends, and blocks in the first.
 type slowObserver struct {
 	mu    sync.Mutex
 	bytes []int64
@@ -324,7 +326,7 @@ func (o *slowObserver) End(e transfer.OpInfo) {
 	o.bytes = append(o.bytes, e.Bytes)
 }
 
-// An observer that is slow is told of operations in the order in which they were done.
+// A slow observer gets the ends of operations in the order of their completion.
 func TestObserverIsToldInOrder(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the detector does not see the locks of the simulated device")

@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// eventCounter is a device that knows the events that it made and that are open.
+// eventCounter is a device that counts the events that it made and that are open.
 type eventCounter struct {
 	device.Device
 	mu     sync.Mutex
@@ -30,7 +30,7 @@ func (d *eventCounter) NewEvent(o device.EventOptions) (device.Event, error) {
 	return e, err
 }
 
-// open is how many events are not closed.
+// open returns the number of open events.
 func (d *eventCounter) open() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -41,7 +41,7 @@ func (d *eventCounter) open() int {
 	return len(d.events)
 }
 
-// Events are closed, also those of copies that nobody ever asks about, and after Close none is open.
+// Events are closed, even those of copies that are never queried, and after Close none is open.
 func TestEventsAreClosed(t *testing.T) {
 	if race.Enabled {
 		t.Skip("in race builds the garbage collector closes events")
@@ -106,7 +106,7 @@ func TestEventsOfFailedRecords(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// A copy needs no wait for those before it on its own stream.
+// A copy needs no wait for earlier copies on its own stream.
 func TestCopyOnOneStreamNeedsNoWait(t *testing.T) {
 	r := rigOn(t, newSim(), transfer.Config{})
 	block, b := r.alloc(t, 64, r.a), r.get(t, 64)

@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// A batch uploads, computes and reads back with one completion. Its kernel is a Go function, as the host device runs them; on
-// a GPU it is a kernel of a module.
+// A batch uploads, computes and reads back with one completion. On the host device its kernel is a
+// Go function; on a GPU it is a kernel of a module.
 func ExampleBatch() {
 	ctx := context.Background()
 	cache, pool, stream, closeAll := setUp()
@@ -67,7 +67,7 @@ func ExamplePool_Register() {
 	// a table that table <nil>
 }
 
-// A kernel uses a buffer where it is, and the pool orders it as it does copies.
+// A kernel uses a buffer in place, and the pool orders it like a copy.
 func ExamplePool_Launch() {
 	ctx := context.Background()
 	_, pool, stream, closeAll := setUp()
@@ -122,7 +122,7 @@ func ExampleCopyPeer() {
 	// hello <nil>
 }
 
-// Download waits: what it returns without an error is there.
+// Download waits: when it returns without an error, the data is in the slice.
 func ExamplePool_Download() {
 	ctx := context.Background()
 	cache, pool, stream, closeAll := setUp()

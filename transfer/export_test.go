@@ -9,11 +9,11 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// moved has what UseShard adds to the number of a processor, an *atomic.Int64 for each pool of NewOfShards that is in use: an
-// hour's soak makes millions.
+// moved has the offset that UseShard adds to a processor's number, an *atomic.Int64 for each pool
+// of NewOfShards that is in use. Entries are removed, because an hour's soak makes millions.
 var moved sync.Map
 
-// NewOfShards is New of a pool with so many shards.
+// NewOfShards is New with a number of shards.
 func NewOfShards(dev device.Device, cfg Config, shards int) *Pool {
 	p := newPool(dev, cfg, shards)
 	by, number := new(atomic.Int64), p.cache.processor
@@ -23,7 +23,7 @@ func NewOfShards(dev device.Device, cfg Config, shards int) *Pool {
 	return p
 }
 
-// UseShard lets the next calls use other shards than the last ones.
+// UseShard makes the next calls use other shards than the last ones.
 func (p *Pool) UseShard(i int) {
 	if by, ok := moved.Load(weak.Make(p)); ok {
 		by.(*atomic.Int64).Store(int64(i))

@@ -20,7 +20,7 @@ const (
 	chunkBytes = 2 << 20
 )
 
-// large is a block of three chunks, and a pool with room for the two buffers of one goroutine.
+// large is a block of three chunks, and a pool that may hold the two buffers of one goroutine.
 type large struct {
 	*trialPool
 	pool  *transfer.Pool
@@ -49,12 +49,12 @@ func (l *large) close() error {
 	return errors.Join(err, l.block.Free(), l.pool.Close())
 }
 
-// sees is the block's bytes, when the stream has come to its end.
+// sees returns the block's bytes after all work of the stream.
 func (l *large) sees() any {
 	return append([]byte(errText(l.stream.Synchronize(context.Background()))), l.mem...)
 }
 
-// inChunks requires each chunk to be as before, or as in src.
+// inChunks requires each chunk to be unchanged or equal to src's.
 func (l *large) inChunks(src []byte) func(before any, err error) error {
 	return func(before any, err error) error {
 		was, now := before.([]byte), l.sees().([]byte)

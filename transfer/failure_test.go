@@ -26,7 +26,7 @@ type trialSide struct {
 	block  memcache.Block
 }
 
-// trialPool is two of them, and a buffer of the first.
+// trialPool is two trialSides, and a buffer of the first.
 type trialPool struct {
 	trialSide
 	peer   trialSide
@@ -60,7 +60,7 @@ func (m *trialSide) set(t testing.TB, text string) {
 	copy(mem, text)
 }
 
-// bytes are the block's, when the stream has come to its end.
+// bytes returns the block's bytes after all work of the stream.
 func (m *trialSide) bytes() string {
 	mem, err := m.dev.(device.HostVisible).Bytes(m.block.Ptr(), 64)
 	return string(mem) + errText(errors.Join(m.stream.Synchronize(context.Background()), err))
@@ -100,14 +100,14 @@ func openFailing(t testing.TB, f *failtest.Faults) *trialPool {
 	return m
 }
 
-// live is what a pool has out, when its copies have ended, and the blocks of the caches.
+// live returns the buffers that are out of the pools after all copies, and the caches' blocks.
 func (m *trialPool) live() any {
 	err := errors.Join(m.stream.Synchronize(context.Background()), m.peer.stream.Synchronize(context.Background()))
 	s := m.pool.Stats()
 	return []any{err, s.ActiveBytes.Current, s.Pending, m.cache.MemoryAllocated(), m.peer.cache.MemoryAllocated()}
 }
 
-// sees is the bytes of both blocks and of the buffer.
+// sees returns the bytes of both blocks and of the buffer.
 func (m *trialPool) sees() any {
 	b := make([]byte, 64)
 	err := m.buffer.Wait(context.Background())
@@ -117,7 +117,7 @@ func (m *trialPool) sees() any {
 	return m.bytes() + m.peer.bytes() + string(b) + errText(err) + string(m.text)
 }
 
-// queues is a trial of work that is queued: See waits for it.
+// queues returns a trial of queued work: See waits for it.
 func (m *trialPool) queues(work func(ctx context.Context) (*transfer.Copy, error)) failtest.Trial {
 	return failtest.Trial{
 		Do: func(ctx context.Context) error {
@@ -130,7 +130,7 @@ func (m *trialPool) queues(work func(ctx context.Context) (*transfer.Copy, error
 
 var rows = transfer.Rows{Width: 4, Height: 3, DstPitch: 8, SrcPitch: 6}
 
-// queued is why a failure of Record is no failure to do the work: the driver has it.
+// queued is the reason why work may have run although Record failed: the driver has it already.
 var queued = map[string]string{"Record": "the work is queued, and nothing says when it ends: the buffer has to be released"}
 
 // failureRows are programs of the pool's operations.
@@ -169,7 +169,7 @@ var failureRows = []failtest.Row[*trialPool]{
 		require.NoError(t, b.Release())
 		return failtest.Trial{Do: func(ctx context.Context) error {
 			err := m.pool.EmptyCache(ctx)
-			m.lost = errors.Is(err, failtest.ErrFailed) // it is not freed again: nothing says what has become of it
+			m.lost = errors.Is(err, failtest.ErrFailed) // it is not freed again, because its state is unknown
 			return err
 		}}
 	}},
@@ -282,7 +282,7 @@ func (m *trialPool) batch(ctx context.Context) (_ *transfer.Batch, err error) {
 	return b, nil
 }
 
-// collects is a trial of reading a batch's outputs.
+// collects returns a trial of reading a batch's outputs.
 func (m *trialPool) collects(t testing.TB, collect func(ctx context.Context, b *transfer.Batch, out *[][]byte) error) failtest.Trial {
 	b, err := m.batch(context.Background())
 	require.NoError(t, err)
@@ -339,13 +339,14 @@ var batchRows = []failtest.Row[*trialPool]{
 }
 
 // TestEveryFailure: whichever driver call or check of a context fails, an operation of a pool has
-// done all or nothing, and succeeds afterwards.
+// done everything or nothing, and succeeds afterwards.
 func TestEveryFailure(t *testing.T) {
 	failtest.Suite[*trialPool]{Open: openFailing, Live: func(m *trialPool) any { return m.live() },
 		Rows: slices.Concat(failureRows, batchRows, largeCopies)}.Run(t)
 }
 
-// TestCloseThatFails frees all pinned memory but that of the call that failed, and says so.
+// TestCloseThatFails: Close frees all pinned memory except that of the failed call, and returns its
+// error.
 func TestCloseThatFails(t *testing.T) {
 	for k := 1; ; k++ {
 		f := new(failtest.Faults)

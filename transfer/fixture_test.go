@@ -18,26 +18,26 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// fixture is a device, a cache and a pool, and what goroutines do with them.
+// fixture is a device, a cache and a pool that random programs use.
 type fixture struct {
 	dev    device.Device
 	sim    *sim // nil on other devices
 	cache  *memcache.Cache
 	pool   *transfer.Pool
-	reader *transfer.Pool // looks at the contents of blocks that the host can't touch; nil if it can
+	reader *transfer.Pool // reads blocks that the host can't access; nil if it can
 	cfg    transfer.Config
 	counts countingObserver
 	shards int
-	alone  bool // one goroutine: everything is known at each call
+	alone  bool // one goroutine, so that all state is known at each call
 	other  *otherDevice
 	calls  *atomic.Int64
 	closed atomic.Bool // Close has begun
 	broken atomic.Bool // the device is dead
-	faults bool        // they are injected: calls may fail with them
-	abrupt bool        // the pool is closed over what is out
+	faults bool        // faults are injected, so calls may fail
+	abrupt bool        // the pool is closed while buffers are out
 }
 
-// otherDevice is one that the first one's pool copies from and to.
+// otherDevice is a device for copies from and to the first one.
 type otherDevice struct {
 	dev    *sim
 	cache  *memcache.Cache
@@ -47,14 +47,15 @@ type otherDevice struct {
 	want   []byte
 }
 
-// failure is what a program finds wrong.
+// failure is a fault that a program finds.
 type failure struct{ error }
 
-// randomCaller is one goroutine's part: what it has, and what must be in it.
+// randomCaller is one goroutine of a program, with its buffers and blocks and their expected
+// contents.
 type randomCaller struct {
 	w       *fixture
 	pool    *transfer.Pool
-	books   *books // nil where others use the pool, too
+	books   *books // nil if other goroutines use the pool too
 	streams []device.Stream
 	vars    []*variable
 	buffers []*heldBuffer
@@ -62,18 +63,18 @@ type randomCaller struct {
 	graves  []transfer.Buffer
 	event   device.Event // for order
 	at      int          // the step
-	now     string       // and what it does
+	now     string       // the name of the step
 
 	ctx         context.Context // of the next call
-	interrupted bool            // it ends in the middle of it
+	interrupted bool            // ctx ends during the call
 	fired       [simFaults]bool // in the last call
 	parts       int             // that the last call queued
-	sum         transfer.Stats  // what this goroutine's calls must have counted
+	sum         transfer.Stats  // what this goroutine's calls must add to Stats
 	gets        int64
 	getBytes    int64
 }
 
-// gone ends a program whose device is dead: what it does then is only looked at by Close.
+// gone ends a program whose device has failed. Only Close is checked after that.
 type gone struct{}
 
 func (a *randomCaller) fail(format string, args ...any) {
@@ -120,7 +121,7 @@ func (o *countingObserver) Start(ctx context.Context, op transfer.Op) (context.C
 
 func (c countedOperation) End(transfer.OpInfo) { c.o.ended[c.op].Add(1) }
 
-// newWorld makes what the program's seed says.
+// newWorld makes the fixture of a program's seed.
 func newFixture(p *program, calls *atomic.Int64) (*fixture, error) {
 	rng := rand.New(rand.NewPCG(p.seed, 7))
 	w := &fixture{calls: calls, alone: p.device == "sim" && len(p.steps) == 1, faults: rng.IntN(3) == 0, abrupt: rng.IntN(4) == 0}
@@ -206,7 +207,7 @@ func (a *randomCaller) newStream(batches bool) device.Stream {
 	return s
 }
 
-// run does the program, and returns what is wrong.
+// run runs the program and returns its failure.
 func (p *program) run(calls *atomic.Int64) (err error) {
 	w, err := newFixture(p, calls)
 	if err != nil {
@@ -232,12 +233,12 @@ func (p *program) run(calls *atomic.Int64) (err error) {
 	}
 	if err != nil {
 		err = fmt.Errorf("%w\non %d shards with %+v, faults: %t", err, w.shards, w.cfg, w.faults)
-		_ = guard(func() { w.pool.Close() }) // or the next program is not alone
+		_ = guard(func() { w.pool.Close() }) // otherwise the next program is not alone
 	}
 	return err
 }
 
-// guard returns what f finds wrong, a panic included.
+// guard returns the failure of f, including a panic.
 func guard(f func()) (err error) {
 	defer func() {
 		switch v := recover().(type) {
@@ -252,7 +253,8 @@ func guard(f func()) (err error) {
 	return nil
 }
 
-// live does the steps, and lets go of what there is in the end, unless the pool is to be closed over it.
+// live runs the steps and releases everything at the end, unless the pool is to be closed while
+// buffers are out.
 func (a *randomCaller) live(steps []step) {
 	for i, s := range steps {
 		a.at, a.now = i, s.op
@@ -266,7 +268,7 @@ func (a *randomCaller) live(steps []step) {
 	a.at, a.now = len(steps), "end"
 }
 
-// begin precedes a call of the pool, end follows it.
+// begin is called before a call of the pool, end after it.
 func (a *randomCaller) begin() {
 	a.w.calls.Add(1)
 	if a.w.sim != nil {
@@ -288,7 +290,7 @@ func (a *randomCaller) end() {
 	a.ctx = background
 }
 
-// ok sorts out the error of a call: there is none unless somebody wanted it.
+// ok checks the error of a call: only injected faults, cancelled contexts and limits may cause one.
 func (a *randomCaller) ok(err error) bool {
 	switch {
 	case err == nil:
@@ -297,7 +299,7 @@ func (a *randomCaller) ok(err error) bool {
 	case a.interrupted && errors.Is(err, context.Canceled):
 	case a.w.cfg.MaxBytes > 0 && errors.Is(err, transfer.ErrLimit):
 	case a.w.closed.Load() && errors.Is(err, transfer.ErrClosed):
-	case a.w.faults && !a.w.alone && strings.HasSuffix(err.Error(), ", and no error"): // of a driver that gives too little
+	case a.w.faults && !a.w.alone && strings.HasSuffix(err.Error(), ", and no error"): // too little memory
 	case a.w.faults && !a.w.alone && (errors.Is(err, device.ErrOutOfMemory) || errors.Is(err, device.ErrSticky)):
 		if errors.Is(err, device.ErrSticky) {
 			a.w.broken.Store(true)
@@ -308,7 +310,7 @@ func (a *randomCaller) ok(err error) bool {
 	return false
 }
 
-// last is the end of what was queued on s, or nil where nobody can know.
+// last returns the end of the work queued on s, or nil if it is unknown.
 func lastOf(s device.Stream) *simRecord {
 	switch s := s.(type) {
 	case *simStream:
@@ -321,7 +323,7 @@ func lastOf(s device.Stream) *simRecord {
 
 func inFlight(uses []*simRecord) bool { return inFlightAt(uses, math.MaxInt64) }
 
-// inFlightAt reports whether one of uses was not done at a moment of the device.
+// inFlightAt reports whether one of uses was not done at a time of the device.
 func inFlightAt(uses []*simRecord, now time.Duration) bool {
 	for _, u := range uses {
 		u.stream.dev.mu.Lock()

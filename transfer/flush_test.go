@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// lateRecord is a stream whose first Record waits until it may go on.
+// lateRecord is a stream whose first Record waits for a channel.
 type lateRecord struct {
 	device.Stream
 	later       *atomic.Bool
@@ -29,8 +29,9 @@ func (s lateRecord) Record(e device.Event) error {
 	return s.Stream.Record(e)
 }
 
-// Two goroutines that queue copies on one stream may record their events in the other order. The copies are waited for, with
-// the context, though the completion that is last in the pool's order is done long before the first.
+// Two goroutines that queue copies on one stream may record their events in reverse order.
+// EmptyCache waits for both copies, until ctx ends, although the completion with the highest number
+// is done long before the other.
 func TestEmptyCacheWaitsForEventsRecordedInAnotherOrder(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	r.host(t)

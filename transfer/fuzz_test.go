@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// within reports whether [offset, offset+n) lies in size, without adding what may overflow.
+// within reports whether [offset, offset+n) lies in size, without overflowing.
 func within(offset, n, size int64) bool {
 	return offset >= 0 && n >= 0 && offset <= size && n <= size-offset
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// meter is a device that counts the pinned memory that it holds: from the call that allocates it to the end of the one that
-// frees it. Hooks that are not nil run in these calls. What a hook refuses to free counts as held, and is freed all the same:
-// the device below closes with nothing left.
+// meter is a device that counts the pinned memory that it holds, from the call that allocates it to
+// the end of the call that frees it. Hooks that are not nil run in these calls. Memory that a hook
+// refuses to free counts as held, but is freed, so that the device below closes with nothing left.
 type meter struct {
 	device.Device
 	allocating func()
@@ -68,7 +68,7 @@ func (d *meter) FreePinned(b []byte) error {
 	return err
 }
 
-// on makes a pool on another device than the rig's, and lets the rig's cleanup close it.
+// on makes a pool on another device than the rig's. The rig's cleanup closes it.
 func (r *rig) on(t testing.TB, dev device.Device, cfg transfer.Config) {
 	t.Helper()
 	require.NoError(t, r.pool.Close())
@@ -77,8 +77,8 @@ func (r *rig) on(t testing.TB, dev device.Device, cfg transfer.Config) {
 	require.NoError(t, err)
 }
 
-// Whatever many goroutines do, and however slow the driver is, it never holds more than MaxBytes; and in all statistics what
-// is allocated is active or cached.
+// With many goroutines and a slow driver, the driver never holds more than MaxBytes, and in all
+// statistics the allocated bytes are the active and the cached ones.
 func TestDriverHoldsNoMoreThanMaxBytes(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8)) // as many shards
 	const limit = 8 << 10
@@ -133,7 +133,7 @@ func TestDriverHoldsNoMoreThanMaxBytes(t *testing.T) {
 	}
 }
 
-// plausible says what is wrong with statistics, at whatever moment they were taken.
+// plausible returns an error for statistics that can't be right at any moment.
 func plausible(st transfer.Stats, limit, budget int64) error {
 	switch {
 	case st.AllocatedBytes.Current != st.ActiveBytes.Current+st.CachedBytes.Current:
@@ -148,7 +148,8 @@ func plausible(st transfer.Stats, limit, budget int64) error {
 	return nil
 }
 
-// What the driver is still freeing counts, and a Get that needs its room waits for it, as long as its context lasts.
+// Memory that the driver is still freeing counts, and a Get that needs it below the limit waits for
+// it until its context ends.
 func TestGetWaitsForTheDriverToFree(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	freeing, gate := make(chan struct{}, 9), make(chan struct{})
@@ -172,7 +173,7 @@ func TestGetWaitsForTheDriverToFree(t *testing.T) {
 	}
 	long, end := context.WithTimeout(t.Context(), 10*time.Second)
 	defer end()
-	go get(long, 1<<10) // gives back what is cached
+	go get(long, 1<<10) // frees cached memory
 	select {
 	case <-freeing:
 	case err := <-got:
@@ -205,8 +206,8 @@ func TestGetWaitsForTheDriverToFree(t *testing.T) {
 	require.LessOrEqual(t, dev.most(), int64(4<<10))
 }
 
-// Memory that the driver refuses to free is still the driver's: it counts, and is not used again. The error comes with the
-// next call that gives memory back.
+// Memory that the driver refuses to free counts as held and is not used again. The next call that
+// frees memory returns the error.
 func TestRefusedFreeStaysHeld(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -238,7 +239,7 @@ func TestRefusedFreeStaysHeld(t *testing.T) {
 	require.NoError(t, r.pool.Close())
 }
 
-// Errors of frees come from any goroutine; one of them is told.
+// Errors of frees come from any goroutine; one of them is returned.
 func TestRefusedFreesOfManyGoroutines(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	refused := errors.New("refused")
@@ -272,7 +273,7 @@ func TestRefusedFreesOfManyGoroutines(t *testing.T) {
 	require.EqualValues(t, rounds*each*64, r.pool.Stats().HeldBytes.Current)
 }
 
-// Close tells of a free that failed long before, and of those that fail now.
+// Close returns the errors of a free that failed long before, and of those that fail now.
 func TestCloseTellsOfRefusedFrees(t *testing.T) {
 	for _, cached := range []int64{-1, 0} {
 		r := newRig(t, transfer.Config{})
@@ -288,7 +289,7 @@ func TestCloseTellsOfRefusedFrees(t *testing.T) {
 	}
 }
 
-// An allocation that fails gives back the room that it had.
+// A failed allocation gives back its reservation below the limit.
 func TestFailedAllocationLeavesTheLimitAlone(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	dev := &failing{Device: r.dev}
@@ -302,10 +303,10 @@ func TestFailedAllocationLeavesTheLimitAlone(t *testing.T) {
 	require.EqualValues(t, 7, r.pool.Stats().HostAllocs)
 }
 
-// lying is a device that says success and gives less than it was asked for.
+// lying is a device that reports success and returns less memory than requested.
 type lying struct {
 	device.Device
-	give func([]byte) []byte // of what there is to give; nil: the truth
+	give func([]byte) []byte // cuts the memory; nil: returns all of it
 	free [][]byte
 	err  error // of FreePinned
 }
@@ -327,7 +328,7 @@ func (d *lying) FreePinned(b []byte) error {
 	return errors.Join(d.Device.FreePinned(b), d.err)
 }
 
-// A driver's success without the memory is an error, and what it gave goes back.
+// A driver's success with too little memory is an error, and that memory is freed.
 func TestDriverGivesTooLittle(t *testing.T) {
 	for name, c := range map[string]struct {
 		give  func([]byte) []byte
@@ -370,7 +371,7 @@ func TestDriverGivesTooLittle(t *testing.T) {
 	}
 }
 
-// A driver that gives more than it was asked for gives a buffer of the size that is counted.
+// If a driver returns more than requested, the buffer has the size that is counted.
 func TestDriverGivesTooMuch(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	r.on(t, &lying{Device: generous{r.dev}}, transfer.Config{MaxBytes: 8 << 10})
@@ -382,16 +383,17 @@ func TestDriverGivesTooMuch(t *testing.T) {
 	require.Zero(t, r.pool.Stats().HeldBytes.Current)
 }
 
-// generous is a device that gives a page for everything.
+// generous is a device that allocates at least a page.
 type generous struct{ device.Device }
 
 func (d generous) AllocPinned(bytes int64) ([]byte, error) {
 	return d.Device.AllocPinned(max(bytes, 4<<10))
 }
 
-// Download works in what pinned memory there is, whatever the size; up to 32 MiB an error leaves dst as it was.
+// Download works with the available pinned memory at any size; up to 32 MiB an error leaves dst
+// unchanged.
 func TestDownloadFitsMaxBytes(t *testing.T) {
-	for _, out := range []int64{0, 12 << 20} { // a buffer that is in the way
+	for _, out := range []int64{0, 12 << 20} { // a buffer that takes pinned memory
 		r := newRig(t, transfer.Config{MaxBytes: 16 << 20})
 		other := r.get(t, out)
 		sizes := []int{1 << 20, 8 << 20, 20 << 20, 32 << 20, 64 << 20}
@@ -412,7 +414,8 @@ func TestDownloadFitsMaxBytes(t *testing.T) {
 	}
 }
 
-// What can't be had as a whole gives nothing back that is cached; up to 32 MiB one copy is made where there is room.
+// A Download that does not fit whole frees no cached memory; up to 32 MiB it makes one copy if
+// there is pinned memory for it.
 func TestDownloadInOnePiece(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 33<<20, r.a)
@@ -439,7 +442,7 @@ func TestDownloadInOnePiece(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// A read-back in pieces that fails leaves dst alone, if it has 32 MiB at most.
+// A Download in pieces that fails leaves dst unchanged, if dst has at most 32 MiB.
 func TestDownloadInPiecesLeavesDstAlone(t *testing.T) {
 	o := &canceller{op: transfer.OpD2H}
 	r := newRig(t, transfer.Config{MaxBytes: 16 << 20, Observer: o})

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// add is a kernel that adds v to each byte of at, which is mem where the host runs it.
+// add is a kernel that adds v to each byte of at. On the host device at is mem.
 func add(t testing.TB, dev device.Device, at device.Range, mem []byte, v byte) *device.Launch {
 	t.Helper()
 	r := []device.Range{at}
@@ -43,7 +43,7 @@ func (r *rig) addTo(t testing.TB, b memcache.Block, offset, bytes int64, v byte)
 	return add(t, r.dev, b.Range(offset, bytes), mem, v)
 }
 
-// read is what block b has when everything on s is done.
+// read returns the bytes of block b after all work on s.
 func (r *rig) read(t testing.TB, s device.Stream, b memcache.Block) []byte {
 	t.Helper()
 	got := make([]byte, b.Size())
@@ -51,7 +51,8 @@ func (r *rig) read(t testing.TB, s device.Stream, b memcache.Block) []byte {
 	return got
 }
 
-// idle waits for the copies of released buffers, and checks that nothing is out of the pool and that its books add up.
+// idle waits for the copies of released buffers, and checks that no buffer is out and that the
+// pool's statistics agree.
 func idle(t testing.TB, p *transfer.Pool) {
 	t.Helper()
 	cisterntest.WaitFor(t, func() bool { return p.Stats().Pending == 0 })
@@ -76,7 +77,7 @@ func (d *failing) AllocPinned(bytes int64) ([]byte, error) {
 	return d.Device.AllocPinned(bytes)
 }
 
-// inert is a device and a stream that panic when they are used for anything but to be told apart.
+// inert is a device and a stream that panic in all methods except those that identify them.
 type inert struct {
 	device.Device
 	id uint64

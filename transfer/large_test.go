@@ -19,7 +19,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// pattern is n bytes with the period 65521, a prime, so that a chunk in the wrong place is seen.
+// pattern returns n bytes with the prime period 65521, so that a misplaced chunk is detected.
 func pattern(n int, seed byte) []byte {
 	b := slices.Grow([]byte(nil), n)[:n]
 	have := len(fill(b[:min(n, 65521)], seed))
@@ -32,7 +32,8 @@ func pattern(n int, seed byte) []byte {
 	return b
 }
 
-// What is staged by several goroutines comes back, at sizes around what one goroutine does and what is read back whole.
+// Data that several goroutines stage comes back unchanged, at sizes around the limits for one
+// goroutine and for a Download in one buffer.
 func TestLargeUploadDownload(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	for _, n := range []int{2<<20 + 1, 32 << 20, 33<<20 + 12345} {
@@ -41,7 +42,7 @@ func TestLargeUploadDownload(t *testing.T) {
 		c, err := r.pool.Upload(t.Context(), r.a, block, 7, src)
 		require.NoError(t, err)
 		require.EqualValues(t, n, c.Bytes())
-		clear(src) // it is the caller's again
+		clear(src) // src may be reused
 		got := make([]byte, n)
 		require.NoError(t, r.pool.Download(t.Context(), r.a, got, block, 7))
 		require.True(t, bytes.Equal(pattern(n, byte(n>>4)), got), "%d bytes", n)
@@ -51,7 +52,7 @@ func TestLargeUploadDownload(t *testing.T) {
 	idle(t, r.pool)
 }
 
-// The events of large uploads are closed, though nobody asks about the copies.
+// The events of large uploads are closed, although the copies are never queried.
 func TestLargeUploadsCloseEvents(t *testing.T) {
 	if race.Enabled {
 		t.Skip("in race builds the garbage collector closes events")
@@ -85,7 +86,7 @@ func (c *canceller) Start(ctx context.Context, op transfer.Op) (context.Context,
 	return ctx, nil
 }
 
-// A transfer that is cancelled on its way, wherever it is, says so, and keeps no buffer.
+// A transfer that is cancelled at any point returns the error and keeps no buffer.
 func TestLargeCancelled(t *testing.T) {
 	const n = 35<<20 + 1
 	o := &canceller{}
@@ -108,14 +109,15 @@ func TestLargeCancelled(t *testing.T) {
 			idle(t, r.pool)
 		}
 	}
-	// Nothing of it is in the way of the next one.
+	// It does not affect the next one.
 	_, err := r.pool.Upload(t.Context(), r.a, block, 0, data)
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(data, r.read(t, r.a, block)[:n]))
 	require.NoError(t, block.Free())
 }
 
-// While the stream is stuck, a read-back of any size ends with its context, and leaves a small dst as it was.
+// While the stream is stuck, a Download of any size ends with its context, and leaves a small dst
+// unchanged.
 func TestLargeCancelledWhileWaiting(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 33<<20, r.a)
@@ -138,7 +140,8 @@ func TestLargeCancelledWhileWaiting(t *testing.T) {
 	idle(t, r.pool)
 }
 
-// A device that fails on the way, and a pool that may not hold enough, give errors, and every buffer comes back.
+// If a device fails during the transfer, or a pool may not hold enough, the call returns an error
+// and every buffer is given back.
 func TestLargeFailures(t *testing.T) {
 	const n = 9<<20 + 1
 	for _, at := range []int{1, 2, 5} {

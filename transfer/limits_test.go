@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// A Get over MaxBytes gives back what is cached, and fails with the numbers if that is not enough.
+// A Get over MaxBytes frees cached memory, and fails with the sizes if that does not suffice.
 func TestLimit(t *testing.T) {
 	_, err := transfer.New(inert{}, transfer.Config{MaxBytes: -1})
 	require.ErrorIs(t, err, transfer.ErrRange)
@@ -27,9 +27,9 @@ func TestLimit(t *testing.T) {
 	require.ErrorContains(t, err, "3.0 KiB more than the 8.0 KiB held would be over 10 KiB; Release buffers, or raise MaxBytes")
 	idleExcept(t, r.pool, 2)
 	require.NoError(t, b.Release())
-	c := r.get(t, 3000) // b's memory goes for it
+	c := r.get(t, 3000) // frees b's memory
 	require.EqualValues(t, 7<<10, r.pool.Stats().AllocatedBytes.Current)
-	d := r.get(t, 3<<10) // to the brim
+	d := r.get(t, 3<<10) // reaches the limit
 	_, err = r.pool.Get(t.Context(), 1)
 	require.ErrorIs(t, err, transfer.ErrLimit)
 	require.NoError(t, c.Release())
@@ -88,7 +88,7 @@ func (d *slow) AllocPinned(bytes int64) ([]byte, error) {
 	return d.Device.AllocPinned(bytes)
 }
 
-// Memory that the driver is still allocating counts, too.
+// Memory that the driver is still allocating counts too.
 func TestLimitCountsWhatIsOnItsWay(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	dev := &slow{Device: r.dev, open: make(chan struct{})}
@@ -124,7 +124,7 @@ func TestLimitCountsWhatIsOnItsWay(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-// idleExcept checks the books of a pool with n buffers out.
+// idleExcept checks the statistics of a pool with n buffers out.
 func idleExcept(t testing.TB, p *transfer.Pool, n int64) {
 	t.Helper()
 	st := p.Stats()
@@ -132,8 +132,8 @@ func idleExcept(t testing.TB, p *transfer.Pool, n int64) {
 	require.Equal(t, st.AllocatedBytes.Current, st.ActiveBytes.Current+st.CachedBytes.Current)
 }
 
-// Whatever many goroutines do, at rest the cache is within its budget and its number of buffers, to the byte, and as full as they let
-// it be.
+// After any use by many goroutines, the cache is within its limits of bytes and buffers, and as
+// full as these allow.
 func TestLimitsUnderLoad(t *testing.T) {
 	for _, c := range []struct {
 		name            string

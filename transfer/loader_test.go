@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// The loader on the simulated device, which does nothing before somebody waits for it.
+// The loader on the simulated device, which does nothing until a caller waits for it.
 
 // newLoader makes a loader of one field of 64 bytes.
 func newLoader(t testing.TB, r *rig) *loader.Loader {
@@ -39,7 +39,8 @@ func counter(n int) loader.Source {
 	}
 }
 
-// The copy stream overwrites a slot after the compute stream has used it, though nobody waits for either.
+// The copy stream overwrites a slot after the compute stream has used it, although the host waits
+// for neither.
 func TestLoaderWaitsForTheSlotsLastUse(t *testing.T) {
 	dev := newSim()
 	r := rigOn(t, dev, transfer.Config{})
@@ -54,7 +55,7 @@ func TestLoaderWaitsForTheSlotsLastUse(t *testing.T) {
 		require.NoError(t, b.Release())
 		time.Sleep(time.Millisecond) // the source goes on
 		if i < 3 {
-			require.NoError(t, r.b.Synchronize(t.Context())) // what it may do, it does
+			require.NoError(t, r.b.Synchronize(t.Context())) // runs everything that may run
 		}
 	}
 	require.NoError(t, r.a.Synchronize(t.Context()))
@@ -74,7 +75,7 @@ func TestThrottleWaitsForTheOldestStep(t *testing.T) {
 	for i := range 9 {
 		b, err := l.Next(t.Context())
 		require.NoError(t, err)
-		for k := range i { // what the simulated device did is what somebody waited for
+		for k := range i { // the simulated device has run only awaited work
 			done, err := ends[k].Query()
 			require.NoError(t, err)
 			require.Equal(t, k < i-1, done, "step %d when batch %d is there", k, i)

@@ -62,7 +62,7 @@ func (r *rig) stream(t testing.TB) device.Stream {
 }
 
 func (r *rig) close(t testing.TB) {
-	// The pool first: with its buffers it waits for both streams.
+	// The pool is closed first, because it waits for its buffers' copies on both streams.
 	if err := errors.Join(r.pool.Close(), r.b.Close()); !r.Faulted {
 		require.NoError(t, err)
 	}

@@ -70,7 +70,7 @@ func TestMeter(t *testing.T) {
 	require.NoError(t, other.Free())
 }
 
-// TestMeterIsOfOnePool: a step on two devices has a meter of each.
+// TestMeterIsOfOnePool: a step on two devices has one meter for each.
 func TestMeterIsOfOnePool(t *testing.T) {
 	r, s := newRig(t, transfer.Config{}), newRig(t, transfer.Config{})
 	var none context.Context
@@ -119,7 +119,7 @@ type lookedUp struct {
 
 func (c lookedUp) Value(key any) any { *c.lookups++; return c.Context.Value(key) }
 
-// TestMeterThatNobodyMade: without meters a charge doesn't look into the context.
+// TestMeterThatNobodyMade: without meters a charge does not look into the context.
 func TestMeterThatNobodyMade(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	ctx := lookedUp{t.Context(), new(int)}

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// An observer is told once of each operation, with its kind, its bytes and its stream, and of those that are refused.
+// An observer gets each operation once, with its kind, bytes and stream, including refused ones.
 func TestObserverOfEveryOperation(t *testing.T) {
 	rec := &stacktest.Recorder{}
 	r := newRig(t, transfer.Config{Observer: rec})

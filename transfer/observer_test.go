@@ -60,7 +60,7 @@ func TestObserverOfFaults(t *testing.T) {
 	r.Faulted = true
 	block := r.alloc(t, 1<<10, r.a)
 	r.host(t).Fail(host.FaultCopy, 1)
-	open := cisterntest.Hold(t, r.a) // until the copy's event is queued, too
+	open := cisterntest.Hold(t, r.a) // until the copy's event is also queued
 	c, err := r.pool.Upload(t.Context(), r.a, block, 0, make([]byte, 100))
 	require.NoError(t, err)
 	open()

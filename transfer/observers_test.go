@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// diarist writes down what it is told, under its name; without a name it declines.
+// diarist records its calls under its name; without a name it declines.
 type diarist struct {
 	name string
 	log  *[]string
@@ -26,7 +26,8 @@ func (d diarist) Start(ctx context.Context, op Op) (context.Context, Operation) 
 
 func (d diarist) End(info OpInfo) { *d.log = append(*d.log, d.name+" end "+info.Op.String()) }
 
-// TestObservers: all are told, from the outside in and back, and those that decline are left out.
+// TestObservers: all observers are called, from the first to the last and back, except those that
+// decline.
 func TestObservers(t *testing.T) {
 	var log []string
 	a, b, none := diarist{"a", &log}, diarist{"b", &log}, diarist{"", &log}

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// onceDevice is a device whose events refuse the next question, if they are told to.
+// onceDevice is a device whose events can be made to refuse the next query.
 type onceDevice struct {
 	device.Device
 	refuses *atomic.Bool
@@ -43,12 +43,13 @@ func (e onceEvent) Synchronize(ctx context.Context) error {
 	return e.Event.Synchronize(ctx)
 }
 
-// onceStream records what is below a onceEvent.
+// onceStream records the event below a onceEvent.
 type onceStream struct{ device.Stream }
 
 func (s onceStream) Record(e device.Event) error { return s.Stream.Record(e.(onceEvent).Event) }
 
-// TestQuestionRefusedOnce says nothing about the copy: it goes on, and its buffer can be used again.
+// TestQuestionRefusedOnce: a refused query does not affect the copy, and its buffer can be used
+// again.
 func TestQuestionRefusedOnce(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	refuses := new(atomic.Bool)
@@ -72,7 +73,7 @@ func TestQuestionRefusedOnce(t *testing.T) {
 	require.NoError(t, errors.Join(c.Err(), b.Check(), b.Release(), pool.Close(), block.Free()))
 }
 
-// lostEvents are events of a device that can't be asked.
+// lostEvents is a device whose events can't be queried.
 type lostEvents struct{ device.Device }
 
 type lostEvent struct{ device.Event }
@@ -89,7 +90,8 @@ type lostStream struct{ device.Stream }
 
 func (s lostStream) Record(e device.Event) error { return s.Stream.Record(e.(lostEvent).Event) }
 
-// TestEmptyCacheOfAnEventThatFails says so each time, and leaves what the copy uses. Close does not.
+// TestEmptyCacheOfAnEventThatFails: EmptyCache returns the error each time and keeps the memory
+// that the copy uses. Close frees it.
 func TestEmptyCacheOfAnEventThatFails(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	pool, err := transfer.New(lostEvents{r.dev}, transfer.Config{})

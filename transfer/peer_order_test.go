@@ -19,7 +19,8 @@ func simPeers(t *testing.T) (a, b *rig) {
 	return rigOn(t, first, transfer.Config{}), rigOn(t, first.peer(), transfer.Config{})
 }
 
-// A copy across devices runs after what either stream has queued, and before what either queues later.
+// A copy across devices runs after the work that either stream has queued, and before later work of
+// either.
 func TestCopyPeerIsOrderedOnBothStreams(t *testing.T) {
 	a, b := simPeers(t)
 	src, dst := a.alloc(t, 64, a.a), b.alloc(t, 64, b.a)
@@ -32,7 +33,7 @@ func TestCopyPeerIsOrderedOnBothStreams(t *testing.T) {
 	fill, err := a.pool.Fill(t.Context(), a.a, src, 0, 64, 3)
 	require.NoError(t, err)
 	require.False(t, c.Done())
-	require.NoError(t, fill.Wait(t.Context())) // what it waits for runs, and nothing else
+	require.NoError(t, fill.Wait(t.Context())) // runs what it waits for, and nothing else
 	require.True(t, c.Done(), "the source was overwritten before it was copied")
 	require.Equal(t, bytes.Repeat([]byte{2}, 64), b.read(t, b.a, dst)[:64], "it was copied before it was written")
 	require.EqualValues(t, 1, b.pool.Stats().D2DCopies)
@@ -42,7 +43,7 @@ func TestCopyPeerIsOrderedOnBothStreams(t *testing.T) {
 // Both blocks may be freed at once.
 func TestCopyPeerRecordsItsStreams(t *testing.T) {
 	a, b := simPeers(t)
-	src, dst := a.alloc(t, 64, a.b), b.alloc(t, 64, b.b) // of other streams than the copy's
+	src, dst := a.alloc(t, 64, a.b), b.alloc(t, 64, b.b) // allocated on other streams than the copy's
 	_, err := transfer.CopyPeer(t.Context(), transfer.Side{Pool: b.pool, Stream: b.a, Block: dst}, transfer.Side{Pool: a.pool, Stream: a.a, Block: src}, 64)
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(src.Free(), dst.Free()))
@@ -52,7 +53,8 @@ func TestCopyPeerRecordsItsStreams(t *testing.T) {
 	require.NoError(t, errors.Join(next.Free(), nextDst.Free()))
 }
 
-// Where the source's stream can't wait for the copy the host does, so that the source may be freed all the same.
+// If the source's stream can't wait for the copy, the host does, so that the source may still be
+// freed.
 func TestCopyPeerWaitsWhereTheStreamCannot(t *testing.T) {
 	a, b := simPeers(t)
 	src, dst := a.alloc(t, 64, a.a), b.alloc(t, 64, b.a)
@@ -76,7 +78,8 @@ func TestCopyPeerWaitsWhereTheStreamCannot(t *testing.T) {
 	require.NoError(t, errors.Join(src.Free(), dst.Free()))
 }
 
-// Where no event could be recorded after the copy nothing else would let the source's stream wait for it.
+// The host also waits if no event could be recorded after the copy, because the source's stream
+// can't wait for it then.
 func TestCopyPeerWaitsWhereNothingIsRecorded(t *testing.T) {
 	a, b := simPeers(t)
 	src, dst := a.alloc(t, 64, a.a), b.alloc(t, 64, b.a)
@@ -98,7 +101,7 @@ func TestCopyPeerWaitsWhereNothingIsRecorded(t *testing.T) {
 	require.NoError(t, errors.Join(src.Free(), dst.Free()))
 }
 
-// Both sides are checked where the devices reach each other, too.
+// Both sides are also checked if the devices reach each other's memory.
 func TestCopyPeerChecksBothSides(t *testing.T) {
 	a, b := simPeers(t)
 	x, y := a.alloc(t, 64, a.a), b.alloc(t, 64, b.a)
@@ -123,7 +126,7 @@ func TestCopyPeerChecksBothSides(t *testing.T) {
 	require.NoError(t, errors.Join(x.Free(), y.Free()))
 }
 
-// What goes through the host goes in pieces, each to its place.
+// A copy through the host goes in pieces, each to the right offset.
 func TestCopyPeerInPieces(t *testing.T) {
 	a := newRig(t, transfer.Config{})
 	a.host(t)
@@ -176,7 +179,7 @@ func TestStridedCopiesRecordTheirStream(t *testing.T) {
 	require.NoError(t, b.Release())
 }
 
-// apart is a device that does not reach others' memory.
+// apart is a device that can't reach other devices' memory.
 type apart struct{ device.Device }
 
 func (d apart) Properties() device.Properties {

@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// second is a rig on another device: the second GPU, or a host device.
+// second returns a rig on another device: the second GPU, or a host device.
 func second(t *testing.T, first *rig) *rig {
 	t.Helper()
 	dev, err := device.Open("cuda:1")
@@ -23,7 +23,7 @@ func second(t *testing.T, first *rig) *rig {
 	return rigOn(t, dev, transfer.Config{})
 }
 
-// A copy across devices takes its place on both streams, whichever way it goes.
+// A copy across devices is ordered on both streams, in either direction.
 func TestCopyPeer(t *testing.T) {
 	a := newRig(t, transfer.Config{})
 	b := second(t, a)
@@ -38,7 +38,7 @@ func TestCopyPeer(t *testing.T) {
 			require.NoError(t, err)
 			require.EqualValues(t, n, c.Bytes())
 			require.NoError(t, src.Free())
-			next := from.alloc(t, n+3, from.a) // the same memory: what is written to it comes after the copy
+			next := from.alloc(t, n+3, from.a) // the same memory: writes to it run after the copy
 			_, err = from.pool.Fill(t.Context(), from.a, next, 0, n+3, 99)
 			require.NoError(t, err)
 			got := make([]byte, n)
@@ -57,7 +57,7 @@ func TestCopyPeerBadArguments(t *testing.T) {
 	good := [2]transfer.Side{{Pool: a.pool, Stream: a.a, Block: x}, {Pool: b.pool, Stream: b.a, Block: y}}
 	mine := memcache.ErrInvalid
 	if b.dev.Properties().Peers {
-		mine = device.ErrInvalid // its memory is in reach, but both blocks are one
+		mine = device.ErrInvalid // its memory is reachable, but both blocks are the same
 	}
 	for name, c := range map[string]struct {
 		change func(*[2]transfer.Side)

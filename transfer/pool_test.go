@@ -40,7 +40,7 @@ func TestPoolReuses(t *testing.T) {
 	require.ErrorIs(t, err, transfer.ErrReleased)
 }
 
-// A buffer under a copy is neither touched nor handed out; one slow stream holds up no other.
+// A buffer in flight is neither accessible nor reused, and one slow stream delays no other.
 func TestReuseWaitsForTheCopy(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 4096, r.a)
@@ -82,8 +82,8 @@ func TestReuseWaitsForTheCopy(t *testing.T) {
 	require.NoError(t, other.Free())
 }
 
-// The mistake that this pool must not make, in a form that only the race detector sees: the next owner
-// writes while the copy that was queued before reads.
+// A mistake that the pool must not make, in a form that only the race detector finds: the next
+// owner writes while an earlier copy reads.
 func TestReuseUnderRaceDetector(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 1<<16, r.a)
@@ -125,7 +125,7 @@ func TestBudget(t *testing.T) {
 	require.Zero(t, none.pool.Stats().AllocatedBytes.Current)
 }
 
-// What is over the budget but under a copy goes when the copy is done.
+// Memory over the budget that a copy uses is freed when the copy is done.
 func TestBudgetOfPending(t *testing.T) {
 	r := newRig(t, transfer.Config{MaxCachedBytes: -1})
 	block := r.alloc(t, 512, r.a)
@@ -173,7 +173,7 @@ func TestIdleAfterAllCopies(t *testing.T) {
 	}
 }
 
-// Buffers may be released in another order than that of their copies: each is idle when its own are done.
+// Buffers may be released in another order than their copies': each is idle when its own are done.
 func TestReleasedInAnotherOrder(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 64, r.a)
@@ -353,7 +353,7 @@ func TestCloseWaits(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
-// When the driver has no more, the pool gives back what it has cached and asks again.
+// When the driver has no more memory, the pool frees its cached memory and tries again.
 func TestOutOfPinnedMemory(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	require.NoError(t, r.get(t, 1<<20).Release())

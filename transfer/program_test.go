@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// program is what goroutines do with a pool: each has its steps. The seed chooses the pool's options and streams; what a step
-// works on is chosen by its numbers among what there is then, so that any steps are a program.
+// program lists the steps of each goroutine on a pool. The seed chooses the pool's options and
+// streams. A step's numbers choose its operands among the existing ones, so any list of steps is a
+// valid program.
 type program struct {
 	seed   uint64
 	device string
@@ -20,7 +21,7 @@ type step struct {
 	a, b, c, d uint32
 }
 
-// ops are the steps and how often they come.
+// ops are the steps and their frequencies.
 var stepWeights = []struct {
 	op     string
 	weight int
@@ -48,7 +49,7 @@ func randomSteps(rng *rand.Rand, n int) []step {
 	return steps
 }
 
-// String is the program as -soak.program takes it.
+// String returns the program in the format of -soak.program.
 func (p *program) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %d", p.device, p.seed)
@@ -95,7 +96,8 @@ func parseProgram(text string) (p *program, err error) {
 	return p, nil
 }
 
-// shrink is the shortest program that it finds for which fails holds: without runs of steps, and with small numbers.
+// shrink returns the shortest program that it finds for which fails is true, by removing runs of
+// steps and reducing numbers.
 func (p *program) shrink(fails func(*program) bool) *program {
 	best := p
 	try := func(g int, steps []step) bool {

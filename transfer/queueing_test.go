@@ -17,7 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// stuckStream is a stream whose calls that queue a copy last until they may go on.
+// stuckStream is a stream whose calls that queue a copy block until they are released.
 type stuckStream struct {
 	device.Stream
 	called, may chan struct{}
@@ -48,8 +48,8 @@ func stuck(t *testing.T, s device.Stream) (stream stuckStream, open func()) {
 	return stream, open
 }
 
-// While a goroutine queues a copy of a buffer nobody else writes it, reads it if the copy writes, or ends it; and the host
-// does not touch it.
+// While a goroutine queues a copy of a buffer, no other goroutine may write the buffer, read it if
+// the copy writes, or release it, and the host can't access it.
 func TestUseWhileACopyIsBeingQueued(t *testing.T) {
 	for _, writes := range []bool{false, true} {
 		r := newRig(t, transfer.Config{})
@@ -114,7 +114,7 @@ func TestReadersQueueBesideEachOtherAfterAWrite(t *testing.T) {
 	require.NoError(t, errors.Join(block.Free(), other.Free()))
 }
 
-// Close waits for a copy that is being queued, which is then whole.
+// Close waits for a copy that is being queued, which then completes.
 func TestCloseWaitsForWhatIsBeingQueued(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	r.host(t)
@@ -193,7 +193,8 @@ func (s brokenRecord) Record(e device.Event) error {
 	return s.Stream.Record(e)
 }
 
-// A buffer whose memory is in use for ever stays so, though another goroutine's copy of it fails later in a usual way.
+// A tainted buffer stays tainted, even if another goroutine's copy of it fails later in a usual
+// way.
 func TestTaintStays(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	r.host(t)
@@ -223,7 +224,7 @@ type refusing struct{ device.Stream }
 func (refusing) CopyH2D(device.Ptr, []byte) error { return cisterntest.ErrRefused }
 func (refusing) CopyD2H([]byte, device.Ptr) error { return cisterntest.ErrRefused }
 
-// lateReturn is a stream whose first Record has recorded long before it returns.
+// lateReturn is a stream whose first Record returns long after it has recorded.
 type lateReturn struct {
 	device.Stream
 	later       *atomic.Bool
@@ -239,8 +240,8 @@ func (s lateReturn) Record(e device.Event) error {
 	return err
 }
 
-// Two goroutines queue copies of a buffer on one stream, and the first notes its own after the second: the buffer waits for
-// the second all the same.
+// Two goroutines queue copies of a buffer on one stream, and the first one commits after the
+// second: the buffer still waits for the second.
 func TestLaterMarkOfABufferStays(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	r.host(t)
@@ -284,7 +285,7 @@ func TestCopyWhoseStreamCannotWait(t *testing.T) {
 	require.NoError(t, errors.Join(b.Release(), block.Free()))
 }
 
-// A launch is refused as a whole if one of its buffers is: the others are as they were.
+// A launch is refused as a whole if one of its buffers is: the others are unchanged.
 func TestLaunchThatFailsAtItsSecondBuffer(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	first, stale, last := r.get(t, 64), r.get(t, 64), r.get(t, 64)
@@ -319,7 +320,7 @@ type refusingLaunch struct{ device.Stream }
 
 func (refusingLaunch) Launch(*device.Launch) error { return cisterntest.ErrRefused }
 
-// The handle of a copy that failed on the device says that it is done, and with which error.
+// The handle of a copy that failed on the device reports that it is done, and the error.
 func TestHandleOfAFailedCopy(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	dev := r.host(t)
@@ -354,7 +355,8 @@ func TestBatchQueuedInPartWithoutAnEnd(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// Where a step is queued piece by piece and a piece is refused, the pieces before it run: their memory is in flight.
+// If a step is queued copy by copy and a copy is refused, the earlier ones run, and their memory is
+// in flight.
 func TestBatchStepQueuedInPart(t *testing.T) {
 	dev := newSim()
 	r := rigOn(t, dev, transfer.Config{})
@@ -376,7 +378,7 @@ func TestBatchStepQueuedInPart(t *testing.T) {
 	r.Faulted = true
 }
 
-// An observer of a copy inside the device is told of the destination.
+// An observer of a copy inside the device gets the destination's serial.
 func TestObserverSerialOfADeviceCopy(t *testing.T) {
 	list := new(eventList)
 	r := newRig(t, transfer.Config{Observer: list})
@@ -389,7 +391,7 @@ func TestObserverSerialOfADeviceCopy(t *testing.T) {
 	require.Equal(t, want, list.events[0].Serial)
 }
 
-// The events of copies that use no buffer are closed, too.
+// The events of copies that use no buffer are also closed.
 func TestEventsOfDeviceCopiesAreClosed(t *testing.T) {
 	dev := newSim()
 	r := rigOn(t, dev, transfer.Config{})

@@ -15,8 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Mistakes with memory that kernels use in place, each with its corrected twin. Between the halves of each lies enough time
-// that they do not meet by the clock.
+// Mistakes with memory that kernels use in place, each with its corrected twin. Enough time passes
+// between the two halves of a mistake that they never run at the same time.
 var inPlaceMistakes = map[string]func(t *testing.T, r *rig, b transfer.Buffer, mem []byte, twin bool){
 	"another stream's kernel": func(t *testing.T, r *rig, b transfer.Buffer, mem []byte, twin bool) {
 		l := r.inPlace(t, b, mem, 0, 4096, 1)
@@ -24,7 +24,7 @@ var inPlaceMistakes = map[string]func(t *testing.T, r *rig, b transfer.Buffer, m
 			_, err := r.pool.Launch(t.Context(), r.b, l, transfer.BufferUse{Buffer: b, Writes: true})
 			require.NoError(t, err)
 		} else {
-			require.NoError(t, r.b.Launch(l)) // not the pool's: nothing orders it
+			require.NoError(t, r.b.Launch(l)) // without the pool: nothing orders it
 		}
 	},
 	"a kernel that claims to read": func(t *testing.T, r *rig, _ transfer.Buffer, _ []byte, twin bool) {
@@ -77,7 +77,7 @@ var inPlaceMistakes = map[string]func(t *testing.T, r *rig, b transfer.Buffer, m
 	},
 }
 
-// TestInPlaceMistake is one of them, in a process of its own.
+// TestInPlaceMistake runs one of the mistakes in its own process.
 func TestInPlaceMistake(t *testing.T) {
 	name, corrected := child.Mistake(t)
 	r := newRig(t, transfer.Config{})

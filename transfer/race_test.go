@@ -17,9 +17,10 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// What the pool does between a mistake's two halves must not hide the mistake from the race detector. Each of
-// these runs after the upload was queued and before the kernel that should have waited for it, most of them
-// when the upload is done, by the clock; none of them tells the caller that this upload is done.
+// The pool's work between a mistake's two halves must not hide the mistake from the race detector.
+// Each of these functions runs after the upload was queued and before the kernel that should have
+// waited for it. Most run when the upload is done in real time, but none reports that to the
+// caller.
 var between = map[string]func(*testing.T, *rig){
 	"nothing": func(*testing.T, *rig) {},
 	"wait for copies": func(t *testing.T, r *rig) {
@@ -50,7 +51,7 @@ var between = map[string]func(*testing.T, *rig){
 	},
 }
 
-// locker is an observer with a lock that the program takes, too.
+// locker is an observer with a lock that the program also takes.
 type locker struct{ mu sync.Mutex }
 
 func (l *locker) Start(ctx context.Context, _ transfer.Op) (context.Context, transfer.Operation) {
@@ -62,7 +63,7 @@ func (l *locker) End(transfer.OpInfo) {
 	defer l.mu.Unlock()
 }
 
-// mistake uploads on one stream and reads on another, with an event between them or without.
+// mistake uploads on one stream and reads on another, with or without an event between them.
 func mistake(t *testing.T, with, now bool, do func(*testing.T, *rig), ops int) {
 	l := &locker{}
 	r := newRig(t, transfer.Config{Observer: l})
@@ -103,7 +104,7 @@ func mistake(t *testing.T, with, now bool, do func(*testing.T, *rig), ops int) {
 	require.NoError(t, block.Free())
 }
 
-// TestMistake is one mistake or its corrected twin, in a process of its own.
+// TestMistake runs one mistake or its corrected twin in its own process.
 func TestMistake(t *testing.T) {
 	name, corrected := child.Mistake(t)
 	mistake(t, corrected, name == "wait for copies", between[name], 10)

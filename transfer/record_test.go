@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Memory under a copy that nothing says the end of is never handed out again.
+// Memory of a copy with an unknown end is never reused.
 func TestCopyWithoutAnEnd(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 64, r.a)
@@ -33,7 +33,7 @@ func TestCopyWithoutAnEnd(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// untimed is a device without events that measure.
+// untimed is a device without timed events.
 type untimed struct{ device.Device }
 
 func (d untimed) NewEvent(o device.EventOptions) (device.Event, error) {
@@ -43,7 +43,7 @@ func (d untimed) NewEvent(o device.EventOptions) (device.Event, error) {
 	return d.Device.NewEvent(o)
 }
 
-// timeless is a stream on which events that measure can't be recorded.
+// timeless is a stream that refuses to record timed events.
 type timeless struct{ device.Stream }
 
 func (s timeless) Record(e device.Event) error {
@@ -53,7 +53,7 @@ func (s timeless) Record(e device.Event) error {
 	return s.Stream.Record(e)
 }
 
-// A copy that can't be measured is a copy all the same.
+// A copy that can't be measured still runs.
 func TestObserverWithoutTimes(t *testing.T) {
 	for _, lacks := range []string{"events", "records"} {
 		t.Run(lacks, func(t *testing.T) {

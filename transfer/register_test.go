@@ -30,7 +30,7 @@ func (d *registrar) Unregister(b []byte) error {
 	return d.Device.Unregister(b)
 }
 
-// A registered slice is copied from and to in place: no staging, and Release ends it once.
+// A registered slice is copied in place, without staging, and Release unregisters it once.
 func TestRegister(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	const n = 100_000
@@ -83,7 +83,7 @@ func TestRegister(t *testing.T) {
 	require.ErrorIs(t, err, transfer.ErrReleased)
 	require.Equal(t, memcache.Stat{Peak: n, Allocated: n, Freed: n}, p.Stats().Registered)
 
-	// Close ends what is still registered, and says so.
+	// Close unregisters the remaining slices, and its error counts them.
 	b, err = p.Register(t.Context(), mine)
 	require.NoError(t, err)
 	require.ErrorContains(t, p.Close(), "1 buffers of 98 KiB out")
@@ -100,7 +100,8 @@ func TestRegister(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// Release of a registered slice waits for its copies; then the memory is the caller's alone, without another wait.
+// Release of a registered slice waits for its copies, so that the caller can use the memory at
+// once.
 func TestUnregisterWaits(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	const n = 1 << 16

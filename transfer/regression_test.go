@@ -15,7 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// A stale handle only compares its number: what the slab's present owner, or the pool, does with it is not looked at.
+// A stale handle only compares its serial number: the state of the slab's current owner does not
+// matter.
 func TestWaitBesideRelease(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	for range 200 {
@@ -37,7 +38,7 @@ func TestWaitBesideRelease(t *testing.T) {
 	}
 }
 
-// After the pool's Close the batch's memory is the driver's.
+// After the pool's Close the batch's memory is freed.
 func TestBatchOfAClosedPoolIsNotWritten(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	pool, err := transfer.New(r.dev, transfer.Config{})
@@ -69,7 +70,7 @@ func (s anyOrder) CopyD2HBatch(dst [][]byte, src []device.Ptr) error {
 	return s.Stream.(device.BatchCopier).CopyD2HBatch(dst, src)
 }
 
-// Uploads run in the order in which they were added, also those to one place.
+// Uploads run in the order in which they were added, even to the same bytes.
 func TestBatchKeepsTheOrderOfUploadsThatOverlap(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	s := anyOrder{r.a}
@@ -100,7 +101,7 @@ func TestBatchKeepsTheOrderOfUploadsThatOverlap(t *testing.T) {
 	require.NoError(t, other.Free())
 }
 
-// A large copy is staged in what memory there is, on any number of processors.
+// A large copy is staged with the available pinned memory, on any number of processors.
 func TestStagingFitsMaxBytes(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
 	r := newRig(t, transfer.Config{MaxBytes: 5 << 20})
@@ -129,12 +130,12 @@ func TestCollectWithoutADestination(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// What was found done while others looked at the pool, and is over the budget, goes with the next Release, also with one
-// that waits for a copy.
+// Memory over the budget whose copies Stats found done is freed by the next Release, even by one
+// whose own copies are pending.
 func TestReleaseInFlightGivesBackWhatIsOverTheBudget(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one shard
 	r := newRig(t, transfer.Config{MaxCachedBytes: 1 << 20})
-	r.host(t) // CUDA's free may wait for all work, also what is held
+	r.host(t) // CUDA's free may wait for all work, even held work
 	small, big := [2]transfer.Buffer{r.get(t, 64), r.get(t, 64)}, r.get(t, 2<<20)
 	for _, b := range small {
 		require.NoError(t, b.Release())
@@ -156,7 +157,7 @@ func TestReleaseInFlightGivesBackWhatIsOverTheBudget(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// eventList is an observer that keeps what it is told.
+// eventList is an observer that records operations.
 type eventList struct {
 	mu     sync.Mutex
 	events []transfer.OpInfo
@@ -172,7 +173,7 @@ func (l *eventList) End(e transfer.OpInfo) {
 	l.events = append(l.events, e)
 }
 
-// A batch is of many blocks, so its event has the serial of none.
+// A batch has many blocks, so its operation has no serial.
 func TestEventOfABatchHasNoSerial(t *testing.T) {
 	list := new(eventList)
 	r := newRig(t, transfer.Config{Observer: list})

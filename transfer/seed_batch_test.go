@@ -15,7 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Padding is zero though the pinned memory was used before, words are little-endian, and what lies around a range stays.
+// Padding is zero although the pinned memory was used before, words are little-endian, and bytes
+// around a range are unchanged.
 func TestSeedBatchOperations(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	dirty := r.get(t, 64<<10)
@@ -65,7 +66,7 @@ func TestSeedBatchOperations(t *testing.T) {
 	idle(t, r.pool)
 }
 
-// The caller's slices keep their memory where it is large enough.
+// The caller's slices keep their memory if it is large enough.
 func TestSeedCollectKeepsCapacity(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b, want := r.outputs(t, 100, 0, 300)
@@ -78,7 +79,7 @@ func TestSeedCollectKeepsCapacity(t *testing.T) {
 	same(before[0], all[0])
 	require.NotSame(t, &before[2][0], &all[2][0])
 	hidden := fill(make([]byte, 300), 9)
-	grown := append(before[:2], hidden)[:2] // the third output's place lies behind the length: what is there is somebody's
+	grown := append(before[:2], hidden)[:2] // the third slice is after the length and not to be used
 	require.NoError(t, b.Collect(t.Context(), &grown))
 	require.Equal(t, want[2], grown[2])
 	require.Equal(t, fill(make([]byte, 300), 9), hidden)
@@ -103,13 +104,13 @@ func TestSeedCollectKeepsCapacity(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// CollectInto writes no other slice of dst, and nothing behind the capacity of dst[i].
+// CollectInto writes no other slice of dst, and nothing after the capacity of dst[i].
 func TestCollectIntoKeepsToItsLengths(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	for _, sizes := range [][2]int64{{8, 4}, {4, 8}, {4, 4}, {3, 9}, {0, 5}, {5, 0}} {
 		b, want := r.outputs(t, sizes[0], sizes[1])
 		whole := fill(make([]byte, 16), 99)
-		dst := [][]byte{whole[:4], whole[4:8:8]} // the first one's capacity has the second one in it
+		dst := [][]byte{whole[:4], whole[4:8:8]} // the first one's capacity contains the second one
 		require.NoError(t, b.CollectInto(t.Context(), dst))
 		for i := range want {
 			require.True(t, bytes.Equal(want[i], dst[i]), "%v: output %d is %v", sizes, i, dst[i])
@@ -123,8 +124,7 @@ func TestCollectIntoKeepsToItsLengths(t *testing.T) {
 	}
 }
 
-// After an output that is shorter, and after an error, the caller's memory is as large as it was, in
-// every slot and call.
+// After a shorter output, and after an error, the capacity of the caller's slices is unchanged.
 func TestCollectKeepsTheCapacity(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	into := [][]byte{make([]byte, 32), make([]byte, 5, 40)}
@@ -157,7 +157,7 @@ func TestCollectKeepsTheCapacity(t *testing.T) {
 	}
 }
 
-// A slot never grows into another slot's memory, in whichever order they lie there.
+// A slice never grows into another slice's memory, in any order of their addresses.
 func TestCollectSeparatesSlots(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	for seed := range uint64(200) {
@@ -181,7 +181,7 @@ func TestCollectSeparatesSlots(t *testing.T) {
 	}
 }
 
-// outputs is a submitted batch with outputs of the given sizes, and what is in them.
+// outputs returns a submitted batch with outputs of the given sizes, and their contents.
 func (r *rig) outputs(t *testing.T, sizes ...int64) (*transfer.Batch, [][]byte) {
 	t.Helper()
 	b := r.pool.NewBatch()
@@ -201,7 +201,7 @@ func (r *rig) outputs(t *testing.T, sizes ...int64) (*transfer.Batch, [][]byte) 
 	return b, want
 }
 
-// Whatever is wrong, the caller's last good output is as it was, and the error says what would be right.
+// On every error the caller's last good output is unchanged, and the error names valid arguments.
 func TestSeedCollectErrors(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	ready, _ := r.outputs(t, 100, 50)
@@ -264,7 +264,7 @@ func TestSeedCollectErrors(t *testing.T) {
 	idle(t, r.pool)
 }
 
-// tour is a batch with everything, and the outputs that it leads to.
+// tour returns a batch with every kind of step, and its expected outputs.
 func (r *rig) tour(t *testing.T, p *transfer.Pool, dst *[][]byte) error {
 	ctx := t.Context()
 	b := p.NewBatch()
@@ -310,7 +310,7 @@ func tourWant() (want [][]byte) {
 	return want
 }
 
-// A failure in the middle, wherever it is, leaves the last good outputs alone and nothing out of the pool.
+// A failure at any point leaves the last good outputs unchanged and no buffer out of the pool.
 func TestSeedFaults(t *testing.T) {
 	check := func(t *testing.T, r *rig, p *transfer.Pool, class error) (ok bool) {
 		t.Helper()
@@ -346,7 +346,7 @@ func TestSeedFaults(t *testing.T) {
 				r.Faulted = true
 				r.host(t).Fail(f, n)
 				ok := check(t, r, r.pool, class)
-				faults := map[host.Fault]int{host.FaultCopy: 6, host.FaultLaunch: 2}[f] // pinned: the pool asks again
+				faults := map[host.Fault]int{host.FaultCopy: 6, host.FaultLaunch: 2}[f] // pinned: the pool tries again
 				require.Equal(t, n > faults, ok, "n = %d", n)
 			}
 		})

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// A full class, and a buffer over the budget, go back to the driver at once; EmptyCache gives back the rest.
+// Buffers over a class's or the cache's limit are freed at once; EmptyCache frees the rest.
 func TestSeedBudgetAndSlots(t *testing.T) {
 	r := newRig(t, transfer.Config{MaxCachedBuffers: 3, MaxCachedBytes: 16 << 10})
 	get := func(n int, bytes int64) {
@@ -37,7 +37,7 @@ func TestSeedBudgetAndSlots(t *testing.T) {
 	check(3<<10+128, 2)
 	get(1, 16<<10+1)
 	check(3<<10+128, 3)
-	get(1, 16<<10) // as large as the budget: everything else goes
+	get(1, 16<<10) // as large as the budget: everything else is freed
 	check(16<<10, 3+5)
 	require.NoError(t, r.pool.EmptyCache(t.Context()))
 	check(0, 9)
@@ -53,7 +53,7 @@ func TestSeedRounding(t *testing.T) {
 	}
 }
 
-// Pinned memory belongs to no thread and no stream: any may copy from it.
+// Pinned memory belongs to no thread and no stream: each of them may copy from it.
 func TestSeedPortable(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b := r.get(t, 4096)
@@ -89,7 +89,7 @@ func TestSeedPortable(t *testing.T) {
 	require.NoError(t, b.Release())
 }
 
-// Every range is checked, also where its end would overflow, and an error says what there is.
+// Every range is checked, even if its end would overflow, and an error has the valid size.
 func TestSeedRangesAreChecked(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b, block := r.get(t, 512), r.alloc(t, 512, r.a)
@@ -165,7 +165,7 @@ func TestSeedWords(t *testing.T) {
 	require.NoError(t, b.Release())
 }
 
-// Zero bytes touch no pool and no device: this one panics when it is called.
+// Calls with zero bytes use no pool and no device: this device panics when it is called.
 func TestSeedZeroBytes(t *testing.T) {
 	dev := inert{id: 1 << 60}
 	s := inertStream{dev: dev}

@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// newShards is a pool of so many shards, of which every call uses the last, on a device of its own.
+// newShards returns a pool of n shards, of which every call uses the last, on its own device.
 func newShards(t *testing.T, cfg Config, shards int) *Pool {
 	dev := cisterntest.Host(t, 0)
 	p := newPool(dev, cfg, shards)
@@ -21,7 +21,7 @@ func newShards(t *testing.T, cfg Config, shards int) *Pool {
 	return p
 }
 
-// idleIn makes a slab that nothing uses, in a shard.
+// idleIn adds an idle slab to a shard.
 func (p *Pool) idleIn(t *testing.T, sh *shard, bytes int64) {
 	t.Helper()
 	class, size := classOf(bytes)
@@ -34,7 +34,7 @@ func (p *Pool) idleIn(t *testing.T, sh *shard, bytes int64) {
 	sh.takeBack(s, bytes)
 }
 
-// A Get waits for a shard that is busy before it asks the driver, and finds there what it wants.
+// A Get waits for a busy shard before it calls the driver, and takes the slab that is there.
 func TestGetWaitsForABusyShard(t *testing.T) {
 	for busy := range 3 {
 		p := newShards(t, Config{}, 4)
@@ -60,7 +60,7 @@ func TestGetWaitsForABusyShard(t *testing.T) {
 	}
 }
 
-// A Get begins its search where it found something the last time.
+// A Get begins its search at the shard of its last success.
 func TestSearchBeginsWhereItFound(t *testing.T) {
 	p := newShards(t, Config{}, 4)
 	p.idleIn(t, p.cache.shards[2], 64)
@@ -81,12 +81,12 @@ func TestSearchBeginsWhereItFound(t *testing.T) {
 	}
 }
 
-// What Stats finds to be over the budget the next Release frees, in whatever shard that is.
+// The next Release frees memory that Stats finds over the budget, in any shard.
 func TestReleaseFreesWhatStatsFound(t *testing.T) {
 	p := newShards(t, Config{MaxCachedBytes: 1 << 20}, 4)
 	p.idleIn(t, p.cache.shards[3], 64)
 	p.idleIn(t, p.cache.shards[3], 64)
-	b, err := p.Get(t.Context(), 64) // its place is kept
+	b, err := p.Get(t.Context(), 64) // keeps its share of the limit
 	require.NoError(t, err)
 	p.idleIn(t, p.cache.shards[0], 2<<20) // as if a copy had ended just now
 	for range 2 {

@@ -14,7 +14,7 @@ type simStream struct {
 	id     uint64
 	queue  []simOp
 	head   int
-	last   *simRecord // that was queued
+	last   *simRecord // queued last
 	closed bool
 }
 
@@ -75,7 +75,7 @@ func (s *simStream) usable(op string) error {
 	return s.dev.stuck
 }
 
-// push queues an operation, of so many parts.
+// push queues an operation of the given number of parts.
 func (s *simStream) push(o simOp, parts int) {
 	for _, u := range o.spans {
 		if u != nil {
@@ -96,7 +96,7 @@ func (s *simStream) push(o simOp, parts int) {
 	}
 }
 
-// data queues what works on memory.
+// data queues an operation on memory.
 func (s *simStream) data(op string, o simOp, parts int) error {
 	if err := s.usable(op); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (s *simStream) data(op string, o simOp, parts int) error {
 	return nil
 }
 
-// copy is a copy from device memory if src is nil, and to it if dst is.
+// copy returns a copy from device memory if src is nil, and to it if dst is nil.
 func (s *simStream) copy(dst, src []byte, to, from device.Ptr) (o simOp, err error) {
 	n := int64(max(len(dst), len(src)))
 	o = simOp{kind: simCopy, dst: dst, src: src}
@@ -213,7 +213,7 @@ func (s *simStream) Launch(l *device.Launch) error {
 	return s.data("Launch", o, 1)
 }
 
-// batch is a copy of many ranges, the last first.
+// batch queues a copy of many ranges, the last first.
 func (s *simStream) batch(ops []simOp) error {
 	slices.Reverse(ops)
 	return s.data("CopyBatch", simOp{kind: simCopy, more: ops}, len(ops))
@@ -323,7 +323,7 @@ func (s *simStream) Close() error {
 	return nil
 }
 
-// interrupted is the error of a wait that ends before what it waits for.
+// interrupted returns the error of a wait that was cancelled.
 func (w *simWorld) interrupted(ctx context.Context) error {
 	if w.cancel != nil {
 		w.cancel()
@@ -332,7 +332,7 @@ func (w *simWorld) interrupted(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// step does the stream's next operation. What that waits for is done before.
+// step runs the stream's next operation, after the operations that it waits for.
 func (w *simWorld) step(s *simStream) {
 	o := &s.queue[s.head]
 	if o.kind == simWait {
@@ -367,7 +367,7 @@ func (w *simWorld) step(s *simStream) {
 	s.callbacks()
 }
 
-// callbacks calls what waits for nothing any more.
+// callbacks calls the callbacks whose work is done.
 func (s *simStream) callbacks() {
 	for s.head < len(s.queue) && s.queue[s.head].kind == simDone {
 		s.queue[s.head].done(s.dev.stuck)
@@ -394,14 +394,14 @@ func (o *simOp) do() {
 	}
 }
 
-// await does what comes before r, and no more.
+// await runs the operations before r, and no others.
 func (w *simWorld) await(r *simRecord) {
 	for !r.done {
 		w.step(r.stream)
 	}
 }
 
-// finish does everything on a stream.
+// finish runs all operations of a stream.
 func (w *simWorld) finish(s *simStream) {
 	for s.head < len(s.queue) {
 		w.step(s)

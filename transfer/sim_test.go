@@ -12,9 +12,10 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// sim is a device of which nothing runs by itself: what is queued runs when a program says so or when somebody waits for it,
-// and then only what that needs. So a program does the same each time, and what no event orders is seen to run too late. It
-// fails on demand, and it notes which pinned memory it gave and got.
+// sim is a device that runs queued work only when a program requests it or a caller waits for it,
+// and then only the work that is needed. So a program does the same each time, and work that no
+// event orders is found to run too late. It fails on demand, and records its calls for pinned
+// memory.
 type sim struct {
 	*simWorld
 	id    uint64
@@ -24,23 +25,23 @@ type sim struct {
 	allocCalls int64
 	freeCalls  int64
 	held, peak int64 // bytes of pinned memory
-	given      int64 // all that it ever gave
+	given      int64 // all bytes that it ever allocated
 	refused    int64 // bytes that it refused to free
 	refusals   int
 }
 
-// simWorld is what devices that reach each other share.
+// simWorld is the common part of devices that reach each other's memory.
 type simWorld struct {
 	mu         sync.Mutex
 	spans      []*simSpan // by address
 	streams    []*simStream
-	left       [simFaults]int  // calls until one fails; 0: none does
+	left       [simFaults]int  // calls until one fails; 0: none
 	fired      [simFaults]bool // since begin
 	enabled    bool
-	logs       bool // it keeps log
-	slow       bool // calls for pinned memory let others go first
+	logs       bool // it records calls in log
+	slow       bool // calls for pinned memory let other goroutines run first
 	stuck      error
-	cancel     func() // called in place of the next wait
+	cancel     func() // called instead of the next wait
 	parts      int    // copies, fills and kernels that were queued since begin
 	operations int64
 	began      time.Duration // operations that were done at begin
@@ -52,7 +53,7 @@ type simWorld struct {
 type pinnedCall struct {
 	bytes  int64
 	failed bool
-	flawed bool          // it said that it succeeded, and did not
+	flawed bool          // it reported success and failed
 	at     time.Duration // of the device, after it
 }
 
@@ -60,8 +61,8 @@ type simFault int
 
 const (
 	failPinned   simFault = iota // AllocPinned: out of memory
-	shortPinned                  // AllocPinned gives less than it says
-	nilPinned                    // AllocPinned gives nothing
+	shortPinned                  // AllocPinned returns less than requested
+	nilPinned                    // AllocPinned returns no memory
 	failFree                     // FreePinned refuses, and keeps the memory
 	failRegister                 // Register refuses
 	failUnregister
@@ -69,7 +70,7 @@ const (
 	failRecord // Record
 	failWait   // Wait
 	refuseCopy // a copy, fill or kernel is not queued
-	breakCopy  // it is, and breaks the device when its turn comes
+	breakCopy  // it is queued, and breaks the device when it runs
 	simFaults
 )
 
@@ -80,7 +81,7 @@ type simSpan struct {
 	mem   []byte
 	kind  spanKind
 	owner *sim
-	uses  int // by what is queued
+	uses  int // number of queued operations that use it
 }
 
 type spanKind uint8
@@ -117,14 +118,14 @@ func (w *simWorld) fails(f simFault) bool {
 	return true
 }
 
-// begin is called before a call of which the program wants to know what happened.
+// begin is called before a call whose effects the program checks.
 func (w *simWorld) begin() {
 	w.mu.Lock()
 	w.enabled, w.parts, w.fired, w.began = true, 0, [simFaults]bool{}, time.Duration(w.operations)
 	w.mu.Unlock()
 }
 
-// end takes the faults back until the next begin.
+// end disables the faults until the next begin.
 func (w *simWorld) end() (parts int, fired [simFaults]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,7 +145,7 @@ func (w *simWorld) find(p uintptr) (int, bool) {
 	})
 }
 
-// inside is the span that [p, p+bytes) lies in, or nil.
+// inside returns the span that contains [p, p+bytes), or nil.
 func (w *simWorld) inside(p uintptr, bytes int) *simSpan {
 	i, ok := w.find(p)
 	if !ok || bytes > len(w.spans[i].mem)-int(p-w.spans[i].at) {
@@ -174,7 +175,7 @@ func (d *sim) add(mem []byte, kind spanKind) error {
 	return nil
 }
 
-// remove waits for what uses the span at p, and takes it out.
+// remove waits for the operations that use the span at p, and removes it.
 func (d *sim) remove(p uintptr, kind spanKind) ([]byte, error) {
 	i, ok := d.find(p)
 	if !ok || d.spans[i].at != p || d.spans[i].kind != kind || d.spans[i].owner != d {
@@ -233,7 +234,7 @@ func (d *sim) note(c pinnedCall) {
 	}
 }
 
-// pause lets others go first, in a call for pinned memory.
+// pause lets other goroutines run first in a call for pinned memory.
 func (d *sim) pause() {
 	if d.slow {
 		for range 3 {
@@ -354,7 +355,7 @@ func (d *sim) Synchronize(context.Context) error {
 
 func (d *sim) Close() error { return nil }
 
-// inUse reports whether anything that is queued uses the pinned memory that b lies in.
+// inUse reports whether a queued operation uses the pinned memory that contains b.
 func (d *sim) inUse(b []byte) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

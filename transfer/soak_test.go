@@ -25,8 +25,9 @@ var (
 	soakProgram = flag.String("soak.program", "", "a program, as TestSoak prints it, to run in its place")
 )
 
-// soakPrograms makes the program of a seed: most are of one goroutine on the simulated device, where everything is known at
-// every call; the others are of several goroutines. In race builds all are on the host device, whose streams the detector sees.
+// soakPrograms makes the program of a seed. Most have one goroutine on the simulated device, where
+// all state is known at every call; the others have several goroutines. In race builds all run on
+// the host device, whose streams the detector checks.
 func soakPrograms(seed uint64) *program {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := &program{seed: seed, device: "sim", steps: make([][]step, 1)}
@@ -48,12 +49,12 @@ func soakPrograms(seed uint64) *program {
 	return p
 }
 
-// Random programs on pools with random options: contents, states, statistics and what is left are those of simple models.
-// It takes a moment, or as long as -soak says:
+// Random programs on pools with random options: contents, states, statistics and remaining memory
+// are those of simple models. It takes a moment, or the time of -soak:
 //
 //	go test ./transfer -run Soak -soak 1h -timeout 0
 //
-// A program that fails is shortened, and printed as -soak.program takes it.
+// A program that fails is shortened and printed in the format of -soak.program.
 func TestSoak(t *testing.T) {
 	var calls atomic.Int64
 	if *soakProgram != "" {
@@ -90,12 +91,13 @@ func TestProgramsThatFailed(t *testing.T) {
 	}
 	var calls atomic.Int64
 	for name, text := range map[string]string{
-		// The last Get finds nothing, and frees a buffer that is in flight for ever; the driver waits for all copies first, and
-		// what one of them used serves the Get.
+		// The last Get finds nothing and frees a tainted buffer. The driver waits for all copies
+		// first, and memory that one of them used serves the Get.
 		"a free that waits for what the Get needs": `sim 5019 | upload 0 3 0 0, run 0 3 0 0, fault 1887833661 3 1 0,
 			upload 0 0 1362649892 0, get 0 0 0 0, run 0 37 0 0, get 3 0 0 0, d2h 0 0 0 0, get 0 0 0 0, d2h 2 0 0 0,
 			release 52 0 0 0, d2h 0 0 0 0, release 0 0 0 0, release 0 0 0 0, run 0 3 0 0, upload 0 0 0 0`,
-		// The same in a pool that caches nothing: what the copies used stays active until the next poll.
+		// The same in a pool that caches nothing: the copies' memory stays active until the next
+		// poll.
 		"a free that waits for what has no place": `sim 2603 | get 0 0 0 0, get 0 0 0 0, get 0 0 0 0, get 0 0 0 0, get 0 0 0 0,
 			get 0 0 0 0, get 0 0 0 0, register 0 0 0 0, get 0 0 0 0, get 0 0 0 0, get 0 0 0 0, get 0 0 0 0, get 0 0 0 0,
 			get 0 0 0 0, get 0 0 0 0, get 0 0 0 0, get 0 0 0 0, batch 0 0 0 0, batch 0 0 0 0, register 0 0 0 0, get 0 0 0 0,
@@ -116,8 +118,8 @@ func TestProgramsThatFailed(t *testing.T) {
 	}
 }
 
-// The statistics, peaks and driver calls included, are those of a simple model, whatever shard a call meets and whatever the
-// pool's options are.
+// The statistics, including peaks and driver calls, are those of a simple model, with any shard and
+// any options of the pool.
 func TestStatsAreExact(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the detector does not see the locks of the simulated device")
@@ -135,7 +137,8 @@ func TestStatsAreExact(t *testing.T) {
 	}
 }
 
-// soak runs the programs of one seed after the other on every processor, until ended says so, and returns how many.
+// soak runs the programs of one seed after another on every processor, until ended returns true,
+// and returns their number.
 func soak(t *testing.T, calls *atomic.Int64, ended func() bool) uint64 {
 	var next atomic.Uint64
 	var failed atomic.Bool
@@ -157,7 +160,7 @@ func soak(t *testing.T, calls *atomic.Int64, ended func() bool) uint64 {
 	return next.Load()
 }
 
-// shortest says how to see the failure again.
+// shortest returns a text for reproducing the failure.
 func shortest(p *program, calls *atomic.Int64) string {
 	until := time.Now().Add(max(time.Second, min(*soakTime, 20*time.Second)))
 	var last error

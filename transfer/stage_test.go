@@ -14,14 +14,15 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// What goes up comes back, at sizes around the chunks', and src is the caller's again at once.
+// Uploaded data comes back unchanged, at sizes around the chunks', and src may be reused at once.
 func TestUploadDownload(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	const chunk = 4 << 20
 	for _, n := range []int{1, 7, 512, chunk - 1, chunk, chunk + 1, 3 * chunk, 5*chunk + 12345} {
 		block := r.alloc(t, int64(n)+3, r.b)
 		src := fill(make([]byte, n), byte(n))
-		// The block is r.b's, which may still be filling the memory that was freed before (builds with invariants do).
+		// The block is allocated on r.b, which may still be filling memory that was freed before
+		// (builds with invariants do).
 		require.NoError(t, r.b.Synchronize(t.Context()))
 		c, err := r.pool.Upload(t.Context(), r.a, block, 3, src)
 		require.NoError(t, err)
@@ -73,7 +74,7 @@ func TestStageErrorsLeaveDstAlone(t *testing.T) {
 	open()
 	require.Equal(t, untouched, dst)
 
-	// An upload that is cancelled on its way keeps no buffer.
+	// An upload that is cancelled while it runs keeps no buffer.
 	big := r.alloc(t, 32<<20, r.b)
 	open = cisterntest.Hold(t, r.b)
 	ctx, cancel = context.WithCancel(t.Context())

@@ -9,7 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// TestWhatStatsEvictsIsFreed by the next call: Stats finds that a copy is over, and that its buffer is over the budget, and frees nothing itself.
+// TestWhatStatsEvictsIsFreed: if Stats finds that a copy is done and its buffer over the budget, it
+// frees nothing itself, and the next call frees the buffer.
 func TestWhatStatsEvictsIsFreed(t *testing.T) {
 	r := newRig(t, transfer.Config{MaxCachedBytes: 1 << 20})
 	block := r.alloc(t, 2<<20, r.a)

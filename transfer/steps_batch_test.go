@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// heldBatch is a batch that was submitted, and what its outputs must be.
+// heldBatch is a submitted batch and its expected outputs.
 type heldBatch struct {
 	batch   *transfer.Batch
 	copy    *transfer.Copy
@@ -17,16 +17,16 @@ type heldBatch struct {
 	want    [][]byte
 	copies  transfer.Stats
 	end     *simRecord
-	tainted bool // nothing says when its copies are done
+	tainted bool // the end of its copies is unknown
 }
 
-// heldArena is how much of a batch's buffer is used: outputs lie in others than uploads.
+// heldArena models how much of a batch's buffer is used. Outputs and uploads have different ones.
 type heldArena struct {
 	bytes, used int64
 	writes      bool
 }
 
-// place takes room for n bytes, and tells the books of a Get if there is none.
+// place takes n bytes of an arena, and models a Get if none has enough.
 func (h *heldBatch) place(a *randomCaller, n int64, writes bool, got error) error {
 	next := max(64<<10, n)
 	for i := range h.arenas {
@@ -127,7 +127,7 @@ func (a *randomCaller) batch(s step) {
 	}
 }
 
-// placed notes what an entry of a batch took, and reports whether it is in the batch.
+// placed records the memory of a batch's entry, and reports whether the entry is in the batch.
 func (a *randomCaller) placed(h *heldBatch, n int64, writes bool, err error) bool {
 	if a.books != nil {
 		a.agree(err, h.place(a, n, writes, err))
@@ -179,7 +179,7 @@ func (a *randomCaller) submit(h *heldBatch, st device.Stream, effects []func()) 
 	a.handle(c, st, h.copies.H2DBytes+h.copies.D2HBytes)
 }
 
-// collectBatch looks at a batch's outputs.
+// collectBatch checks a batch's outputs.
 func (a *randomCaller) collectBatch(s step) {
 	if len(a.batches) == 0 {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// heldBuffer is a buffer, and what must be in a part of it when its copies are done.
+// heldBuffer is a buffer and the expected contents of a part of it after its copies.
 type heldBuffer struct {
 	buffer  transfer.Buffer
 	memory  []byte
@@ -17,15 +17,16 @@ type heldBuffer struct {
 	at      int64 // of the part
 	want    []byte
 	uses    []*simRecord // that end its copies
-	tainted bool         // a copy was queued, and nothing says when it is done
-	copied  bool         // since somebody saw that all its copies are done
+	tainted bool         // a copy was queued, and its end is unknown
+	copied  bool         // since its copies were last found done
 }
 
 var bufferSizes = [...]int64{1, 60, 64, 65, 100, 500, 512, 513, 1000, 3000, 5000}
 
 const window = 96
 
-// used notes that a copy on s, which ended with err, uses the buffer. It reports whether the copy is queued.
+// used records that a copy on s, which returned err, uses the buffer. It reports whether the copy
+// is queued.
 func (a *randomCaller) used(b *heldBuffer, s device.Stream, err error) bool {
 	if err != nil && a.parts == 0 {
 		return false
@@ -80,7 +81,7 @@ func (a *randomCaller) got(n int64) {
 	a.getBytes += n
 }
 
-// agree compares the error of a Get with the books'.
+// agree compares the error of a Get with the model's.
 func (a *randomCaller) agree(err, want error) {
 	if (err == nil) != (want == nil) {
 		a.fail("it returned %v, and must return %v", err, want)
@@ -114,7 +115,7 @@ func (a *randomCaller) release(b *heldBuffer) {
 	}
 }
 
-// mayWait are the copies that the buffer's memory waits for until somebody has looked at them.
+// mayWait returns the copies that the buffer's memory waits for until a poll.
 func (b *heldBuffer) mayWait() []*simRecord {
 	if !b.copied {
 		return nil
@@ -122,7 +123,7 @@ func (b *heldBuffer) mayWait() []*simRecord {
 	return b.uses
 }
 
-// touch looks at a buffer, and writes it if no copy is in flight.
+// touch checks a buffer, and writes it if no copy is in flight.
 func (a *randomCaller) touch(s step) {
 	b := a.buffer(s.a)
 	if b == nil {
@@ -157,7 +158,7 @@ func (a *randomCaller) touch(s step) {
 	copy(b.want[at:], data)
 }
 
-// look compares a buffer's state and contents.
+// look compares a buffer's state and contents with the model.
 func (a *randomCaller) look(b *heldBuffer) {
 	busy := b.tainted || inFlight(b.uses)
 	err := b.buffer.Check()
@@ -183,7 +184,7 @@ func (a *randomCaller) look(b *heldBuffer) {
 	}
 }
 
-// refused checks the error of a copy of a buffer that is in flight for ever.
+// refused checks the error of a copy of a tainted buffer.
 func (a *randomCaller) refused(b *heldBuffer, err error) bool {
 	if !b.tainted || a.w.dead() {
 		return false
@@ -226,7 +227,7 @@ func (a *randomCaller) register(s step) {
 	a.buffers = append(a.buffers, &heldBuffer{buffer: buf, memory: mine, mine: true, want: slices.Clone(mine[:n])})
 }
 
-// unregistered follows the Release of a registered slice.
+// unregistered models the Release of a registered slice.
 func (a *randomCaller) unregistered(b *heldBuffer, err error) {
 	a.ok(err)
 	set(&a.statistics().Registered, -int64(len(b.memory)))

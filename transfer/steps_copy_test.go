@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// count counts a copy that was queued.
+// count counts a queued copy.
 func (a *randomCaller) count(op transfer.Op, copies, bytes int64) {
 	for _, st := range []*transfer.Stats{&a.sum, a.statistics()} {
 		switch op {
@@ -65,7 +65,7 @@ func (a *randomCaller) copy(s step) {
 	}
 }
 
-// handle checks what a copy on s says.
+// handle checks the methods of a copy on s.
 func (a *randomCaller) handle(c *transfer.Copy, s device.Stream, n int64) {
 	if c.Bytes() != n {
 		a.fail("a copy of %d bytes says %d", n, c.Bytes())
@@ -110,7 +110,7 @@ func (a *randomCaller) copyRows(s step) {
 	}
 }
 
-// someRows are rows that just fit n bytes and, at 3, m bytes.
+// someRows returns rows that just fit n bytes and, at offset 3, m bytes.
 func someRows(x uint32, n, m int) (rows transfer.Rows, inN, inM int64) {
 	rows.Width = 1 + int64(x%uint32(min(n, 12)))
 	rows.Height = 1 + int64(x>>8)%(int64(n)/rows.Width)
@@ -169,7 +169,7 @@ func (a *randomCaller) fill(s step) {
 	}
 }
 
-// launch adds 3 to a part of a buffer where it is, or adds that part to a block.
+// launch adds 3 to a part of a buffer in place, or adds that part to a block.
 func (a *randomCaller) launch(s step) {
 	b, v, st := a.buffer(s.a), a.variable(s.b), a.stream(s.c)
 	if b == nil {
@@ -240,8 +240,8 @@ func (a *randomCaller) upload(s step) {
 	clear(data)
 }
 
-// staged notes that a call took a buffer of n bytes, and released it with a copy on s or without one. It reports whether it
-// got the buffer.
+// staged models a call that gets a buffer of n bytes and releases it, with or without a copy on s.
+// It reports whether the call got the buffer.
 func (a *randomCaller) staged(n int64, s device.Stream, err error) bool {
 	if err == nil {
 		a.got(n)

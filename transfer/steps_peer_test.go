@@ -26,7 +26,7 @@ func (a *randomCaller) copyPeer(s step) {
 	others := transfer.Side{Pool: o.pool, Stream: o.stream, Block: o.block, Offset: int64(from)}
 	a.begin()
 	if !o.dev.peers {
-		a.w.sim.end() // of a staged copy nobody knows which part failed
+		a.w.sim.end() // it is unknown which part of a staged copy failed
 	}
 	in := s.d%2 == 0
 	var err error
@@ -70,7 +70,7 @@ func (a *randomCaller) stagedPeer(in bool, n int64, st device.Stream, err error)
 	a.count(op, 1, n)
 }
 
-// loader takes some batches of a loader's epochs, the last of which may be given up.
+// loader takes some batches of a loader's epochs, the last of which may be cancelled.
 func (a *randomCaller) loader(s step) {
 	if a.w.sim != nil && !a.w.alone || a.w.cfg.MaxBytes > 0 || a.w.dead() || a.w.sim == nil && a.w.faults {
 		return
@@ -152,9 +152,9 @@ func (a *randomCaller) loader(s step) {
 			a.books.released(n, done, false)
 		}
 	}
-	a.books.poll() // at once: it is not known which of them were found together
+	a.books.poll() // in one poll, because it is unknown which were found together
 	a.books.frees()
-	// How far ahead it was in the end is not known.
+	// It is unknown how far ahead it was at the end.
 	st, was := a.pool.Stats(), a.books.st
 	if n := st.H2DCopies - was.H2DCopies; n < int64(given*len(fields)) || n > int64(epochs*batches*len(fields)) {
 		a.fail("a loader that gave %d batches of %d fields made %d copies", given, len(fields), n)
@@ -162,7 +162,7 @@ func (a *randomCaller) loader(s step) {
 	a.count(transfer.OpH2D, st.H2DCopies-was.H2DCopies, st.H2DBytes-was.H2DBytes)
 }
 
-// counted is a source of n batches, of which each has its number and the first in every byte.
+// counted is a source of n batches. Each batch has its number, plus the first one, in every byte.
 func counted(n int, first byte) loader.Source {
 	i := 0
 	return func(_ context.Context, fields [][]byte) error {
@@ -179,7 +179,7 @@ func counted(n int, first byte) loader.Source {
 	}
 }
 
-// faultHost lets a call of the host device fail soon.
+// faultHost makes a call of the host device fail soon.
 func (a *randomCaller) faultHost(s step) {
 	if d, ok := a.w.dev.(*host.Device); ok && s.c%4 == 0 {
 		kinds := []host.Fault{host.FaultPinned, host.FaultPinned, host.FaultPinned, host.FaultCopy, host.FaultLaunch}
@@ -187,7 +187,7 @@ func (a *randomCaller) faultHost(s step) {
 	}
 }
 
-// end looks at everything once more, and closes it, first the pool.
+// end checks everything again and closes it, first the pool.
 func (w *fixture) end(actors []*randomCaller) error {
 	a := actors[0]
 	err := guard(func() {

@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// variable is a block, what must be in it, and the stream that used it last.
+// variable is a block, its expected contents, and the stream that used it last.
 type variable struct {
 	block memcache.Block
 	want  []byte
@@ -101,7 +101,7 @@ func (a *randomCaller) buffer(n uint32) *heldBuffer {
 	return a.buffers[n%uint32(len(a.buffers))]
 }
 
-// part is a part of n bytes.
+// part returns a part of n bytes.
 func part(x uint32, n int) (at, bytes int) {
 	at = int(x>>16) % n
 	return at, 1 + int(x&0xffff)%(n-at)
@@ -115,7 +115,7 @@ func (a *randomCaller) pattern(seed uint32, n int) []byte {
 	return b
 }
 
-// order lets s go on where the variable's last stream is.
+// order makes s wait for the variable's last stream.
 func (a *randomCaller) order(v *variable, s device.Stream) {
 	if v.last != s && !v.last.Closed() {
 		a.orderStreams(v.last, s)
@@ -139,7 +139,7 @@ func (a *randomCaller) renew(v *variable, s device.Stream) {
 	a.require(s.Memset(v.block.Ptr(), 0, blockBytes))
 }
 
-// mistake makes calls that are wrong, and change nothing.
+// mistake makes invalid calls, which change nothing.
 func (a *randomCaller) mistake(s step) {
 	v, st, b := a.variable(s.a), a.stream(s.b), a.buffer(s.c)
 	if b == nil || a.w.dead() {
@@ -163,7 +163,7 @@ func (a *randomCaller) mistake(s step) {
 	}
 }
 
-// fault lets a call that comes soon fail.
+// fault makes a later call fail.
 func (a *randomCaller) fault(s step) {
 	if !a.w.faults {
 		return
@@ -187,7 +187,7 @@ func (a *randomCaller) fault(s step) {
 	a.w.sim.mu.Unlock()
 }
 
-// cancelled does a step whose context ends before it, or while it waits.
+// cancelled runs a step whose context ends before it or while it waits.
 func (a *randomCaller) cancelled(s step) {
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
@@ -213,7 +213,7 @@ func (a *randomCaller) cancelled(s step) {
 	}
 }
 
-// closeStream closes a stream under what is queued on it, and goes on with another.
+// closeStream closes a stream with queued work, and continues with another.
 func (a *randomCaller) closeStream(s step) {
 	i := s.a % uint32(len(a.streams))
 	old := a.streams[i]

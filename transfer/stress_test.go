@@ -20,7 +20,7 @@ import (
 
 var background = context.Background()
 
-// graves are handles of buffers that were released, of all goroutines.
+// graves holds handles of released buffers, of all goroutines.
 type graves struct {
 	mu      sync.Mutex
 	handles []transfer.Buffer
@@ -34,7 +34,7 @@ func (g *graves) bury(b transfer.Buffer) {
 	}
 }
 
-// poke uses a stale handle in every way; all must say that it is stale.
+// poke calls every method of a stale handle; each must return an error.
 func (g *graves) poke(r *rig, rng *rand.Rand, s device.Stream, block memcache.Block) error {
 	g.mu.Lock()
 	if len(g.handles) == 0 {
@@ -61,8 +61,8 @@ func (g *graves) poke(r *rig, rng *rand.Rand, s device.Stream, block memcache.Bl
 	return nil
 }
 
-// Goroutines on all shards write their numbers into buffers, and find them there and nothing else; the handles of
-// everybody's earlier buffers reach nothing.
+// Goroutines on all shards write their numbers into buffers and find only these; stale handles of
+// all goroutines reach no memory.
 func TestNobodySeesAnothersBuffer(t *testing.T) {
 	for name, cfg := range map[string]transfer.Config{"default": {}, "small": {MaxCachedBytes: 40_000, MaxCachedBuffers: 4}} {
 		t.Run(name, func(t *testing.T) {
@@ -84,14 +84,14 @@ func TestNobodySeesAnothersBuffer(t *testing.T) {
 			if cfg.MaxCachedBytes > 0 {
 				require.LessOrEqual(t, st.CachedBytes.Current, cfg.MaxCachedBytes)
 			}
-			if cfg.MaxCachedBytes == 0 { // nothing had no place
+			if cfg.MaxCachedBytes == 0 { // every buffer fit the cache
 				require.Equal(t, st.CachedBytes.Allocated, st.ActiveBytes.Freed)
 			}
 		})
 	}
 }
 
-// visit is one goroutine's life.
+// visit runs one goroutine.
 func visit(r *rig, g int, old *graves) error {
 	ctx, rng, s := background, rand.New(rand.NewPCG(uint64(g), 3)), [2]device.Stream{r.a, r.b}[g%2]
 	block, err := r.cache.Alloc(ctx, 8192, s)
@@ -137,7 +137,7 @@ func visit(r *rig, g int, old *graves) error {
 	return nil
 }
 
-// Close in the middle of everything: each call succeeds or says that the pool is closed, and all memory is given back.
+// Close during other calls: each call succeeds or returns ErrClosed, and all memory is freed.
 func TestCloseUnderEverything(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	for round := range 6 {
@@ -161,7 +161,7 @@ func TestCloseUnderEverything(t *testing.T) {
 	}
 }
 
-// until uses p in every way until it is closed. It leaves alone what a closed pool took with it.
+// until calls every method of p until it is closed. It does not touch buffers that Close has freed.
 func until(r *rig, p *transfer.Pool, g int) error {
 	ctx, s := background, [2]device.Stream{r.a, r.b}[g%2]
 	block, err := r.cache.Alloc(ctx, 1<<16, s)

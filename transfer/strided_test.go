@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Rows go where they should, and what lies between them stays.
+// Rows are copied to the right offsets, and bytes between them are unchanged.
 func TestStrided(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	from, to := r.alloc(t, 8192, r.a), r.alloc(t, 8192, r.a)
@@ -29,7 +29,7 @@ func TestStrided(t *testing.T) {
 		}
 		data := fill(up.Bytes(), byte(rows.Width))
 		fill(down.Bytes(), 77)
-		// Up with rows, on with rows the other way round, and down with rows.
+		// Upload with rows, copy with rows of swapped pitches, and read back with rows.
 		back := transfer.Rows{Width: rows.Width, Height: rows.Height, DstPitch: rows.SrcPitch, SrcPitch: rows.DstPitch}
 		onDevice := [2][]byte{bytes.Repeat([]byte{0xaa}, 8192), bytes.Repeat([]byte{0xaa}, 8192)}
 		want := fill(make([]byte, 8192), 77)
@@ -61,8 +61,8 @@ func TestStrided(t *testing.T) {
 	require.NoError(t, down.Release())
 }
 
-// TestStridedRanges: rows that end with the last byte are copied, and rows that end one byte behind it
-// are refused, on each side.
+// TestStridedRanges: rows that end with the last byte are copied, and rows that end one byte after
+// it are refused, on each side.
 func TestStridedRanges(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	a, b, buf := r.alloc(t, 512, r.a), r.alloc(t, 512, r.a), r.get(t, 512)
@@ -88,7 +88,7 @@ func TestStridedRanges(t *testing.T) {
 	require.NoError(t, errors.Join(a.Free(), b.Free(), buf.Release()))
 }
 
-// move is what a strided copy does.
+// move models a strided copy.
 func move(dst []byte, at int64, src []byte, from int64, rows transfer.Rows) {
 	for i := range rows.Height {
 		copy(dst[at+i*rows.DstPitch:][:rows.Width], src[from+i*rows.SrcPitch:])
@@ -157,7 +157,8 @@ func FuzzStrided(f *testing.F) {
 	})
 }
 
-// Copies inside the device and fills: contents, blocks that are freed at once, ranges, and what is counted.
+// Copies inside the device and fills: contents, blocks that are freed at once, ranges, and
+// statistics.
 func TestDeviceCopies(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	a, b := r.alloc(t, 4096, r.a), r.alloc(t, 4096, r.a)
@@ -184,7 +185,7 @@ func TestDeviceCopies(t *testing.T) {
 	require.ErrorIs(t, err, device.ErrInvalid, "overlapping")
 	require.Equal(t, want, r.read(t, r.a, b))
 
-	// On another stream that has not begun: neither block is handed out.
+	// On another stream that has not begun: neither block is reused.
 	open := cisterntest.Hold(t, r.b)
 	_, err = r.pool.D2D(t.Context(), r.b, b, 0, a, 0, 4096)
 	require.NoError(t, err)

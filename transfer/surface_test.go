@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// surfaceOf is the whole package, with valid arguments.
+// surfaceOf lists all of the package's functions with valid arguments.
 func surfaceOf(t *testing.T) *surface.Surface {
 	r := newRig(t, transfer.Config{MaxBytes: 64 << 20})
 	block := r.alloc(t, 4096, r.a)
@@ -101,10 +101,10 @@ func surfaceOf(t *testing.T) *surface.Surface {
 // Nothing panics on a nil argument.
 func TestNilArguments(t *testing.T) { surfaceOf(t).Nil() }
 
-// Sizes near the limits of their types are errors: nothing overflows or allocates what is not there.
+// Sizes near the limits of their types are errors: no sum overflows and nothing is allocated.
 func TestExtremeArguments(t *testing.T) { surfaceOf(t).Extreme(1, 500, 256<<20) }
 
-// What fmt prints is short and true, and no race with what changes the value.
+// The printed text is short and true, and printing does not race with changes of the value.
 func TestFormat(t *testing.T) {
 	s := surfaceOf(t)
 	pool := s.Receivers["Pool"]().(*transfer.Pool)

@@ -17,7 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Mixed use takes no more pinned memory, no more events and no more Go objects the longer it lasts.
+// Mixed use does not need more pinned memory, events or Go objects over time.
 func TestUseStaysSmall(t *testing.T) {
 	steps := 20_000
 	if testing.Short() || race.Enabled {
@@ -60,7 +60,7 @@ func TestUseStaysSmall(t *testing.T) {
 			first, peak, events = n, st.AllocatedBytes.Peak, open
 			continue
 		}
-		if !race.Enabled { // there the garbage collector closes events, when it likes
+		if !race.Enabled { // in race builds the garbage collector closes events
 			require.Less(t, n, first+500, "Go objects after %d steps", step+1)
 			require.Less(t, open, events+100, "events after %d steps", step+1)
 		}
@@ -74,7 +74,7 @@ func TestUseStaysSmall(t *testing.T) {
 	}
 }
 
-// mixed does one thing, and waits for it now and then.
+// mixed makes one call, and sometimes waits for it.
 func mixed(t *testing.T, r *rig, rng *rand.Rand, s device.Stream, block memcache.Block, mine, data []byte) {
 	ctx, n := t.Context(), int64(1+rng.IntN(64<<10))
 	var c *transfer.Copy
@@ -127,7 +127,8 @@ func mixed(t *testing.T, r *rig, rng *rand.Rand, s device.Stream, block memcache
 	}
 }
 
-// A buffer that a stream wrote and then read is still being written: another stream's read comes after it.
+// A buffer that a stream has written and then read is still in flight for writing, so another
+// stream's read runs after it.
 func TestReadAfterWriteThatWasReadSince(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	src, first, second := r.alloc(t, 1000, r.a), r.alloc(t, 1000, r.a), r.alloc(t, 1000, r.b)

@@ -10,7 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// finish compares all contents and, unless the pool is to be closed over it, gives everything back.
+// finish compares all contents and releases everything, unless the pool is to be closed while
+// buffers are out.
 func (a *randomCaller) finish() {
 	if a.w.abrupt || a.w.dead() {
 		return
@@ -45,7 +46,7 @@ func (a *randomCaller) checked() {
 	}
 }
 
-// contents compares the blocks, where they are if the host can see them.
+// contents compares the blocks, directly if the host can access them.
 func (a *randomCaller) contents() {
 	visible, ok := a.w.dev.(device.HostVisible)
 	for i, v := range a.vars {
@@ -62,7 +63,7 @@ func (a *randomCaller) contents() {
 	}
 }
 
-// difference says where got is not want.
+// difference returns a text with the first difference of got and want.
 func difference(got, want []byte) string {
 	for i := range want {
 		if i >= len(got) || got[i] != want[i] {
@@ -73,7 +74,7 @@ func difference(got, want []byte) string {
 	return fmt.Sprintf("it has %d bytes, and must have %d", len(got), len(want))
 }
 
-// atRest compares what all have done with what the pool says.
+// atRest compares the pool's statistics with the calls of all goroutines.
 func (w *fixture) atRest(actors []*randomCaller) {
 	a := actors[0]
 	a.require(w.dev.Synchronize(background))
@@ -104,7 +105,7 @@ func (w *fixture) atRest(actors []*randomCaller) {
 	}
 }
 
-// sums compares the statistics of what several goroutines did.
+// sums compares the pool's statistics with the sums of several goroutines.
 func (w *fixture) sums(actors []*randomCaller) {
 	a, st := actors[0], w.pool.Stats()
 	var want transfer.Stats
@@ -133,7 +134,7 @@ func (w *fixture) sums(actors []*randomCaller) {
 	}
 }
 
-// invariants are true whenever Stats is called.
+// invariants checks conditions that are true at any time.
 func (w *fixture) invariants(a *randomCaller, st transfer.Stats) {
 	if st.AllocatedBytes.Current != st.ActiveBytes.Current+st.CachedBytes.Current {
 		a.fail("%d bytes are allocated, %d active and %d cached", st.AllocatedBytes.Current, st.ActiveBytes.Current, st.CachedBytes.Current)
@@ -146,7 +147,7 @@ func (w *fixture) invariants(a *randomCaller, st transfer.Stats) {
 	}
 }
 
-// afterClose checks that the pool holds nothing and says that it is closed.
+// afterClose checks that the pool holds nothing and returns ErrClosed.
 func (w *fixture) afterClose(actors []*randomCaller) {
 	a := actors[0]
 	if st := w.pool.Stats(); st.AllocatedBytes.Current+st.ActiveBytes.Current+st.ActiveRequests.Current+st.CachedBytes.Current+
@@ -159,7 +160,7 @@ func (w *fixture) afterClose(actors []*randomCaller) {
 		}
 	}
 	_, get := w.pool.Get(background, 1)
-	block := a.vars[0].block // empty, if the device died before it was allocated
+	block := a.vars[0].block // empty if the device failed before its allocation
 	_, fill := w.pool.Fill(background, a.streams[0], block, 0, min(1, block.Size()), 1)
 	errs := []error{get, fill, w.pool.EmptyCache(background)}
 	for _, a := range actors {
@@ -179,7 +180,7 @@ func (w *fixture) afterClose(actors []*randomCaller) {
 	}
 }
 
-// nothingLeft checks what the simulated device still has.
+// nothingLeft checks that the simulated device has nothing left.
 func (w *fixture) nothingLeft(a *randomCaller) {
 	d := w.sim
 	d.mu.Lock()

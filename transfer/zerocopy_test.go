@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// inPlace is a launch that adds v to bytes bytes of b, at offset, where they are.
+// inPlace returns a launch that adds v to bytes bytes of b, at offset, in place.
 func (r *rig) inPlace(t testing.TB, b transfer.Buffer, mem []byte, offset, bytes int64, v byte) *device.Launch {
 	t.Helper()
 	at, err := b.Range(offset, bytes)
@@ -19,7 +19,7 @@ func (r *rig) inPlace(t testing.TB, b transfer.Buffer, mem []byte, offset, bytes
 	return add(t, r.dev, at, mem[offset:offset+bytes], v)
 }
 
-// A kernel reads and writes pinned memory where it is, and the buffer is in flight until it is done.
+// A kernel reads and writes pinned memory in place, and the buffer is in flight until it is done.
 func TestLaunchInPlace(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b := r.get(t, 5000)
@@ -49,7 +49,7 @@ func TestLaunchInPlace(t *testing.T) {
 	idle(t, r.pool)
 }
 
-// Memory under a kernel is not handed out, also when the kernel only reads it.
+// Memory that a kernel uses is not reused, even if the kernel only reads it.
 func TestLaunchKeepsTheBuffer(t *testing.T) {
 	for _, writes := range []bool{true, false} {
 		r := newRig(t, transfer.Config{})
@@ -67,7 +67,7 @@ func TestLaunchKeepsTheBuffer(t *testing.T) {
 	}
 }
 
-// Kernels and copies of one buffer on two streams need no event of the caller's.
+// Kernels and copies of one buffer on two streams need no event of the caller.
 func TestLaunchesOfOneBufferAreOrdered(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b, block := r.get(t, 4096), r.alloc(t, 4096, r.b)

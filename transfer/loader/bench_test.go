@@ -45,7 +45,7 @@ func BenchmarkLoader(b *testing.B) {
 }
 
 // BenchmarkBatcher reads samples that take a millisecond each, as from a disk or a network, and
-// ones that take no time.
+// samples that take no time.
 func BenchmarkBatcher(b *testing.B) {
 	const batch = 16
 	for _, wait := range []time.Duration{time.Millisecond, 0} {

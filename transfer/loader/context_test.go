@@ -33,7 +33,7 @@ func TestNilContext(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// A field has at most what a Get of the pool may ask for.
+// A field has at most the greatest size of a Get.
 func TestFieldsAreAtMostWhatThePoolTakes(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	r.host(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// numbered is a data set whose sample i is what at returns.
+// numbered is a data set whose sample i is the result of at(i).
 type numbered[T any] struct {
 	n  int
 	at func(i int) (T, error)
@@ -54,7 +54,7 @@ func read[T transfer.Number](t testing.TB, r *rig, batch *loader.Minibatch, fiel
 	return v
 }
 
-// epoch is field 0 of the batches from a position on.
+// epoch returns field 0 of the batches from a position on.
 func epoch[N transfer.Number, T any](t testing.TB, r *rig, b *loader.Batcher[T], l *loader.Loader, at loader.Position) (batches [][]N) {
 	t.Helper()
 	for batch, err := range b.From(t.Context(), l, at) {
@@ -141,8 +141,8 @@ func TestBatcherTransforms(t *testing.T) {
 	}
 }
 
-// TestBatcherFailures: an error or a panic of a data set comes with the sample's number, in the
-// place of its batch, and the loader can be used again.
+// TestBatcherFailures: an error or a panic of a data set is returned with the sample's number
+// instead of its batch, and the loader can be used again.
 func TestBatcherFailures(t *testing.T) {
 	bad := errors.New("bad")
 	const n, wrong, batch = 40, 22, 4
@@ -300,13 +300,13 @@ func TestBatcherFailsAtOnce(t *testing.T) {
 	require.LessOrEqual(t, reads.Load(), int32(3), "the two samples, and one by the worker that failed")
 }
 
-// lengthless is a dataset without memory to ask.
+// lengthless is a dataset whose Len panics on a nil pointer.
 type lengthless struct{ samples []int32 }
 
 func (d *lengthless) Len() int                { return len(d.samples) }
 func (d *lengthless) At(i int) (int32, error) { return d.samples[i], nil }
 
-// TestBatcherOfNil: a nil pointer is a dataset to Go, and an error here.
+// TestBatcherOfNil: a nil pointer in a Dataset is an error.
 func TestBatcherOfNil(t *testing.T) {
 	_, err := loader.NewBatcher((*lengthless)(nil), loader.BatcherConfig[int32]{Sampler: loader.Sampler{Batch: 3}})
 	require.ErrorIs(t, err, transfer.ErrInvalid)

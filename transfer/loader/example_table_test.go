@@ -19,13 +19,13 @@ type flat struct {
 	Rent     float32
 }
 
-// table is a data set in memory; slices of it are its parts.
+// table is a data set in memory; a slice of it is a part of the data.
 type table []flat
 
 func (t table) Len() int               { return len(t) }
 func (t table) At(i int) (flat, error) { return t[i], nil }
 
-// readTable reads a CSV file. Towns, means and deviations are those of the first train rows.
+// readTable reads a CSV file. It computes towns, means and deviations from the first train rows.
 func readTable(r io.Reader, train int) (table, error) {
 	rows, err := csv.NewReader(r).ReadAll()
 	if err != nil || len(rows) <= train {

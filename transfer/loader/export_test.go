@@ -1,4 +1,4 @@
 package loader
 
-// Taken reports whether somebody has the turn of Next and Start.
+// Taken reports whether a call has the turn of Next and Start.
 func (l *Loader) Taken() bool { return len(l.turn) > 0 }

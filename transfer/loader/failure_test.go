@@ -38,8 +38,9 @@ func openFailing(t testing.TB, f *failtest.Faults) *failing {
 	return m
 }
 
-// live is what the pool and the cache have out after all that is queued. Pinned memory that the driver
-// does not take back stays held, and the pool's next operation says so.
+// live returns the memory that is out of the pool and the cache after all queued work. Pinned
+// memory that the driver refuses to free stays held, and the pool's next operation returns the
+// error.
 func (m *failing) live() any {
 	ctx := context.Background()
 	queued := m.Dev.Synchronize(ctx)
@@ -59,7 +60,7 @@ func (m *failing) live() any {
 	return [4]int64{s.ActiveRequests.Current, held, s.Pending, m.Cache.MemoryAllocated()}
 }
 
-// config is a ring of ahead+1 slots.
+// config returns a Config for a ring of ahead+1 slots.
 func (m *failing) config(copy device.Stream, ahead int) loader.Config {
 	return loader.Config{Cache: m.Cache, Compute: m.Stream, Copy: copy, Fields: []int64{imageBytes, labelBytes}, Ahead: ahead}
 }
@@ -112,7 +113,7 @@ func (m *failing) count(b *loader.Minibatch, n *int) error {
 	return m.Stream.Launch(launch)
 }
 
-// seen is a number that kernels have counted.
+// seen returns a number that kernels have counted.
 func (m *failing) seen(n *int) any {
 	if err := m.Stream.Synchronize(context.Background()); err != nil || n == nil {
 		return err
@@ -120,8 +121,8 @@ func (m *failing) seen(n *int) any {
 	return *n
 }
 
-// epoch takes all batches of counter, and returns how many had the right bytes. After a Release that
-// failed the loader can't go on, so that the program makes another.
+// epoch takes all batches of counter and returns how many had the right bytes. After a failed
+// Release the loader is unusable, so the program makes another.
 func (m *failing) epoch(ctx context.Context, batches int) (right *int, err error) {
 	right = new(int)
 	if err := m.l.Start(ctx, counter(batches, nil)); err != nil {
@@ -145,7 +146,7 @@ func (m *failing) epoch(ctx context.Context, batches int) (right *int, err error
 	}
 }
 
-// trains is a trial of an epoch of the loader.
+// trains returns a trial of an epoch of the loader.
 func (m *failing) trains(batches int) failtest.Trial {
 	var right *int
 	return failtest.Trial{
@@ -167,8 +168,8 @@ type halves struct {
 	Label [labelBytes / 2]byte
 }
 
-// reads is a trial of an epoch of a batcher. After an error the program makes another loader,
-// since a Release may have failed.
+// reads returns a trial of an epoch of a batcher. After an error the program makes another loader,
+// because a Release may have failed.
 func (m *failing) reads(t testing.TB) failtest.Trial {
 	require.NoError(t, m.open(1))
 	b, err := loader.NewBatcher(numbered[halves]{9, func(i int) (h halves, _ error) {
@@ -200,7 +201,7 @@ func (m *failing) reads(t testing.TB) failtest.Trial {
 	}
 }
 
-// lost is why a Release may do a part.
+// lost is the reason why a Release may be partly done.
 const lost = "the batch is released, and Next returns the error from then on"
 
 // failureRows are programs of loaders.
@@ -284,7 +285,7 @@ var failureRows = []failtest.Row[*failing]{
 }
 
 // TestEveryFailure: whichever driver call or check of a context fails, an operation of a loader has
-// done all or nothing, and succeeds afterwards.
+// done everything or nothing, and succeeds afterwards.
 func TestEveryFailure(t *testing.T) {
 	failtest.Suite[*failing]{Open: openFailing, Live: (*failing).live, Rows: failureRows}.Run(t)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// TestBatcherReleases: a batch is released after the body of the loop, also after a break and a
+// TestBatcherReleases: a batch is released after the body of the loop, even after a break or a
 // panic, and the body may release it.
 func TestBatcherReleases(t *testing.T) {
 	r := newRig(t, transfer.Config{})
@@ -43,8 +43,8 @@ func TestBatcherReleases(t *testing.T) {
 	}
 }
 
-// TestBatcherFrom: an epoch goes on after the batches that were used, and its end is a position
-// too.
+// TestBatcherFrom: an epoch continues after the batches that were used, and its end is also a valid
+// position.
 func TestBatcherFrom(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b, l := open(t, r, labels(23), loader.BatcherConfig[int32]{Sampler: loader.Sampler{Batch: 4, Shuffle: true, Seed: 5}, Workers: 3})
@@ -68,7 +68,7 @@ func TestBatcherFrom(t *testing.T) {
 }
 
 // TestBatcherInside: an epoch inside of another one on the same loader ends the outer one with an
-// error, not as if it were whole.
+// error, not as if it were complete.
 func TestBatcherInside(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b, l := open(t, r, labels(12), loader.BatcherConfig[int32]{Sampler: loader.Sampler{Batch: 3}})
@@ -82,7 +82,7 @@ func TestBatcherInside(t *testing.T) {
 	require.ErrorIs(t, ends[1], transfer.ErrInvalid)
 }
 
-// TestBatcherConfig: an error of NewBatcher has the numbers that are wrong.
+// TestBatcherConfig: an error of NewBatcher includes the invalid values.
 func TestBatcherConfig(t *testing.T) {
 	make := func(data loader.Dataset[int32], workers int, s loader.Sampler) error {
 		_, err := loader.NewBatcher(data, loader.BatcherConfig[int32]{Sampler: s, Workers: workers})
@@ -115,8 +115,8 @@ func TestBatcherConfig(t *testing.T) {
 	require.ErrorContains(t, err, "0 fields", "what Collate writes can't be guessed")
 }
 
-// TestParallelBatcher: the k-th batches of all ranks are together the k-th of one rank with as many
-// times the samples.
+// TestParallelBatcher: the k-th batches of all ranks together are the k-th batch of a single rank
+// with a batch that many times larger.
 func TestParallelBatcher(t *testing.T) {
 	const ranks = 3
 	r := newRig(t, transfer.Config{})

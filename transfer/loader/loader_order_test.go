@@ -17,7 +17,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// An epoch that is given up, wherever its source is, returns every slot: the ring does not shrink.
+// An epoch that is cancelled at any point of its source returns every slot: the ring does not
+// shrink.
 func TestLoaderGivesUpAgainAndAgain(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	const ahead = 3
@@ -51,7 +52,8 @@ func TestLoaderGivesUpAgainAndAgain(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// The fields that a source gets are whole each time, it may leave one empty, and what it gives must be a part of them.
+// A source gets fields of full capacity each time, may leave one empty, and must return prefixes of
+// them.
 func TestLoaderFieldsAreWhole(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	l := newLoader(t, r, 1)
@@ -92,7 +94,7 @@ func TestLoaderFieldsAreWhole(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// A loader of which a Release was lost wakes the Next that waits for data.
+// A failed Release wakes a Next that waits for data.
 func TestLostLoaderWakesNext(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	l, err := loader.New(t.Context(), r.pool, loader.Config{
@@ -160,8 +162,8 @@ func (s waiting) Wait(e device.Event) error {
 }
 
 // The ring's blocks are inputs of the module that makes the loader. Each upload waits for the
-// slot's last use, except the slot's first one, also where an epoch begins. The waits of the
-// batches add up.
+// slot's last use, except the slot's first upload, even at the beginning of an epoch. The waits of
+// the batches add up.
 func TestLoaderRing(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	var waits atomic.Int64
@@ -206,7 +208,7 @@ func (s unwaiting) Wait(e device.Event) error {
 	return s.Stream.Wait(e)
 }
 
-// A batch that the compute stream can't wait for is lost, its slot is not.
+// If the compute stream can't wait for a batch, the batch is lost, but its slot is not.
 func TestNextWhoseStreamCannotWait(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	fails := new(atomic.Bool)
@@ -229,7 +231,7 @@ func TestNextWhoseStreamCannotWait(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// Batches that are held count among the steps in flight.
+// Batches that are held count as steps in flight.
 func TestHeldBatchesThrottle(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	l := newLoader(t, r, 2)
@@ -318,7 +320,7 @@ func TestLoaderCloseBesideNext(t *testing.T) {
 	}
 }
 
-// duringSelect is a context that calls a function when somebody is about to wait for its end.
+// duringSelect is a context that calls a function when a caller is about to wait for its end.
 type duringSelect struct {
 	context.Context
 	call func()
@@ -329,7 +331,7 @@ func (c duringSelect) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// A Next or a Start that gets its turn after Close has had it finds the loader closed.
+// A Next or a Start that gets its turn after Close finds the loader closed.
 func TestLoaderClosedBeforeItsTurn(t *testing.T) {
 	for range 30 {
 		r := newRig(t, transfer.Config{})
@@ -349,7 +351,7 @@ func TestLoaderClosedBeforeItsTurn(t *testing.T) {
 	}
 }
 
-// A slot of which nothing says when it is free ends the loader, not the order.
+// A slot whose end of use is unknown makes the loader unusable, and is not used again.
 func TestLoaderWithoutAnEnd(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	l, err := loader.New(t.Context(), r.pool, loader.Config{
@@ -380,7 +382,7 @@ func (s unrecording) Record(e device.Event) error {
 	return s.Stream.Record(e)
 }
 
-// An upload that nothing says the end of costs its epoch a batch, and later epochs nothing.
+// An upload with an unknown end costs its epoch a batch, and later epochs nothing.
 func TestUploadThatIsNotRecorded(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	fails := new(atomic.Bool)

@@ -57,11 +57,11 @@ func counter(n int, each func()) loader.Source {
 	}
 }
 
-// sink is where the compute stream copies batches to: memory that is neither the cache's nor the pool's.
+// sink is memory to which the compute stream copies batches, neither the cache's nor the pool's.
 type sink struct {
 	*rig
 	t       testing.TB
-	mem     []byte     // of each batch, one behind the other
+	mem     []byte     // of the batches, one after the other
 	scratch device.Ptr // of slow work
 }
 
@@ -96,7 +96,7 @@ func (k *sink) step(b *loader.Minibatch, slow bool) {
 	}
 }
 
-// work queues what takes the compute stream some time.
+// work queues work that takes the compute stream some time.
 func (k *sink) work() {
 	r := []device.Range{{Ptr: k.scratch, Bytes: scratchBytes}}
 	l := &device.Launch{Name: "work", Reads: r, Writes: r}
@@ -109,7 +109,7 @@ func (k *sink) work() {
 	require.NoError(k.t, k.a.Launch(l))
 }
 
-// check waits, and looks at what the compute stream saw of the counter's n batches.
+// check waits, and compares the compute stream's copies of the counter's n batches.
 func (k *sink) check(n int) {
 	k.t.Helper()
 	require.NoError(k.t, k.a.Synchronize(k.t.Context()))
@@ -176,7 +176,7 @@ func TestLoaderEpochs(t *testing.T) {
 	}
 }
 
-// At most N steps are in flight: Next waits for the step N before, and honours its context.
+// At most N steps are in flight: Next waits for the step N before, until its context ends.
 func TestLoaderThrottles(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	l := newLoader(t, r, 2)
@@ -236,7 +236,7 @@ func TestLoaderHeldBatches(t *testing.T) {
 	require.Zero(t, r.cache.MemoryAllocated())
 }
 
-// The ring's blocks are not handed out again while the compute stream still uses them.
+// The ring's blocks are not reused while the compute stream still uses them.
 func TestLoaderCloseUnderCompute(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	l := newLoader(t, r, 1)
@@ -258,7 +258,7 @@ func TestLoaderCloseUnderCompute(t *testing.T) {
 	k.check(1)
 }
 
-// A new epoch and a Close give up an epoch wherever it is.
+// A new epoch and a Close cancel an epoch at any point.
 func TestLoaderGivesUp(t *testing.T) {
 	for stop := range 6 {
 		r := newRig(t, transfer.Config{})
@@ -282,7 +282,8 @@ func TestLoaderGivesUp(t *testing.T) {
 	}
 }
 
-// A source that waits for its context is no reason to hang, and Close wakes a Next that waits for it.
+// A source that waits for its context does not block a new epoch or Close, and Close wakes a Next
+// that waits for it.
 func TestLoaderCloseWhileWaiting(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	l := newLoader(t, r, 2)
@@ -369,7 +370,7 @@ func TestLoaderContexts(t *testing.T) {
 
 func TestLoaderBadConfig(t *testing.T) {
 	r, other := newRig(t, transfer.Config{}), newRig(t, transfer.Config{})
-	r.host(t) // its other devices are others, and small
+	r.host(t) // needs other devices with little memory
 	good := loader.Config{Cache: r.cache, Compute: r.a, Fields: []int64{10}}
 	for _, c := range []struct {
 		change func(*loader.Config)
@@ -383,7 +384,7 @@ func TestLoaderBadConfig(t *testing.T) {
 		{func(c *loader.Config) { c.Fields = nil }, transfer.ErrInvalid},
 		{func(c *loader.Config) { c.Fields = []int64{1, 0} }, transfer.ErrRange},
 		{func(c *loader.Config) { c.Fields = []int64{100 << 20} }, memcache.ErrOutOfMemory},
-		{func(c *loader.Config) { c.Fields = []int64{10, 1 << 40} }, memcache.ErrOutOfMemory}, // the first is there
+		{func(c *loader.Config) { c.Fields = []int64{10, 1 << 40} }, memcache.ErrOutOfMemory}, // field 0 fits
 	} {
 		cfg := good
 		c.change(&cfg)
@@ -428,7 +429,7 @@ func TestLoaderOverlapsCompute(t *testing.T) {
 	k.check(9)
 }
 
-// A source that fails, or ends, as often as it likes costs no slot of the ring.
+// A source that fails or ends any number of times costs no slot of the ring.
 func TestLoaderKeepsTheSlotsOfSourcesThatEnd(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	l := newLoader(t, r, 1)

@@ -11,8 +11,9 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// TestBatchesAreChargedToWhoTakesThem, whoever called Start, and whenever they were uploaded: a source of other sizes in each batch tells
-// which one it was.
+// TestBatchesAreChargedToWhoTakesThem: a batch counts in the meter of the Next that returns it,
+// with any caller of Start and any time of the upload. The sizes of the source's batches identify
+// them.
 func TestBatchesAreChargedToWhoTakesThem(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	l, err := loader.New(t.Context(), r.pool, loader.Config{Cache: r.cache, Compute: r.a, Fields: []int64{64, 64}, Ahead: 2})
@@ -36,7 +37,7 @@ func TestBatchesAreChargedToWhoTakesThem(t *testing.T) {
 		require.Equal(t, []int64{1 + i%2, i + i%2*20}, []int64{copies, bytes}, "batch %d", i)
 		sum += bytes
 		_, bytes = all.Count(transfer.OpH2D)
-		require.Equal(t, sum, bytes, "what is uploaded ahead is nobody's yet")
+		require.Equal(t, sum, bytes, "copies ahead of their use do not count yet")
 	}
 	ctx, m := r.pool.Meter(outer)
 	_, err = l.Next(ctx)

@@ -31,7 +31,7 @@ func (l *Loader) nextOf(ctx context.Context, e *epoch) (*Minibatch, error) {
 		return nil, fmt.Errorf("loader: Next before Start: %w", transfer.ErrInvalid)
 	}
 	if e != nil && e != l.epoch {
-		return nil, fmt.Errorf("loader: another epoch of the loader has begun since: %w: use a loader for each of two that take turns", transfer.ErrInvalid)
+		return nil, fmt.Errorf("loader: another epoch of the loader has begun: %w: use one loader for each epoch that runs at the same time", transfer.ErrInvalid)
 	}
 	end := l.observeNext(ctx)
 	b, waited, err := l.next(ctx)

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// TestPosition: a training that stops after any batch goes on with the next one, over the ends of epochs.
+// TestPosition: a training that stops after any batch continues with the next one, across epochs.
 func TestPosition(t *testing.T) {
 	for _, drop := range []bool{false, true} {
 		s := loader.Sampler{Samples: 10, Batch: 4, Fields: []int64{1}, Shuffle: true, Seed: 3, DropLast: drop}

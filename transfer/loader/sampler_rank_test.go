@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// distributed is what torch.utils.data.DistributedSampler does with an order, line by line.
+// distributed is torch.utils.data.DistributedSampler's code, line by line.
 func distributed(indices []int, rank, ranks int, dropLast bool) []int {
 	indices = slices.Clone(indices)
 	n := (len(indices) + ranks - 1) / ranks
@@ -35,7 +35,8 @@ func distributed(indices []int, rank, ranks int, dropLast bool) []int {
 	return mine
 }
 
-// TestParallelSampler: ranks are dealt what PyTorch deals them, in an order that all make alike.
+// TestParallelSampler: each rank gets the samples that PyTorch gives it, from an order that is the
+// same on all ranks.
 func TestParallelSampler(t *testing.T) {
 	for _, samples := range []int{1, 2, 3, 7, 64, 97, 1000} {
 		for ranks := 1; ranks <= 5; ranks++ {
@@ -61,7 +62,8 @@ func TestParallelSampler(t *testing.T) {
 	}
 }
 
-// TestParallelSamplerBatches: the k-th batches of all ranks are the k-th batch of one.
+// TestParallelSamplerBatches: the k-th batches of all ranks together are the k-th batch of one
+// rank.
 func TestParallelSamplerBatches(t *testing.T) {
 	for _, ranks := range []int{2, 3, 4} {
 		one := loader.Sampler{Samples: 240, Batch: 24, Fields: []int64{1, 2}, Shuffle: true, Seed: 3}.Order(1)
@@ -77,7 +79,7 @@ func TestParallelSamplerBatches(t *testing.T) {
 	}
 }
 
-// TestParallelSamplerOfManyRanks: more ranks than samples is no error, and no sum overflows.
+// TestParallelSamplerOfManyRanks: more ranks than samples are not an error, and no sum overflows.
 func TestParallelSamplerOfManyRanks(t *testing.T) {
 	s := loader.Sampler{Samples: 3, Batch: 2, Fields: []int64{1, 2}, Rank: math.MaxInt - 1, Ranks: math.MaxInt}
 	require.Equal(t, []int{(math.MaxInt - 1) % 3}, s.Order(0))
@@ -86,7 +88,7 @@ func TestParallelSamplerOfManyRanks(t *testing.T) {
 	require.Zero(t, s.Batches())
 }
 
-// TestParallelSamplerRefuses ranks that are none.
+// TestParallelSamplerRefuses: invalid ranks are refused.
 func TestParallelSamplerRefuses(t *testing.T) {
 	for _, c := range [][2]int{{1, 0}, {1, 1}, {-1, 2}, {2, 2}, {0, -1}, {0, math.MinInt}} {
 		s := loader.Sampler{Samples: 9, Batch: 2, Fields: []int64{1}, Rank: c[0], Ranks: c[1]}

@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// drain reads an epoch whose samples are their numbers: one byte in field 0, two in field 1.
+// drain reads an epoch whose samples are their indices: one byte in field 0, two in field 1.
 func drain(t *testing.T, s loader.Sampler, epoch int) (samples, sizes []int) {
 	t.Helper()
 	source, err := s.Epoch(epoch, func(_ context.Context, samples []int, fields [][]byte) error {
@@ -78,7 +78,7 @@ func TestSamplerOrder(t *testing.T) {
 	s.Shuffle = false
 	other, _ = drain(t, s, 3)
 	require.True(t, slices.IsSorted(other))
-	// The order is part of what makes two runs comparable: it must not change with the program.
+	// The order must not change between versions, so that two runs can be compared.
 	require.Equal(t, []int{3, 6, 9, 2, 7, 8, 4, 0, 5, 1}, loader.Sampler{Samples: 10, Batch: 1, Shuffle: true, Seed: 42}.Order(1))
 }
 
@@ -105,7 +105,7 @@ func TestSamplerBadInput(t *testing.T) {
 	require.ErrorIs(t, source(t.Context(), [][]byte{make([]byte, 12544), make([]byte, 16)}), failed)
 }
 
-// What is counted in batches and bytes is right for numbers that no data set has, too, or says that there is no such number.
+// Counts of batches and bytes are right or refused even for values that no data set has.
 func TestSamplerOfHugeNumbers(t *testing.T) {
 	for _, c := range []struct {
 		samples, batch int

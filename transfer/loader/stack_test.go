@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// half is a number of a type of its own, as tensor.F16 is.
+// half is a number of a named type, like tensor.F16.
 type half uint16
 
 // everything is a sample with a part of each kind.
@@ -28,7 +28,7 @@ type everything struct {
 	name   string
 }
 
-// TestStack: a field of a batch is what encoding/binary writes of that part of all samples.
+// TestStack: a field of a batch equals encoding/binary's output for that part of all samples.
 func TestStack(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	for range 20 {
@@ -66,7 +66,7 @@ func TestStack(t *testing.T) {
 	}
 }
 
-// refused is the error of a batcher of one sample.
+// refused returns the error of a batcher of one sample.
 func refused[T any](sample T) error {
 	_, err := loader.NewBatcher(numbered[T]{1, func(int) (T, error) { return sample, nil }}, loader.BatcherConfig[T]{Sampler: loader.Sampler{Batch: 1}})
 	return err
@@ -119,8 +119,8 @@ func TestStackSizes(t *testing.T) {
 	}
 }
 
-// TestCollate: sequences are padded to the longest of their batch, in memory that had others
-// before. A panic is an error.
+// TestCollate: sequences are padded to the longest of their batch, in memory with older contents. A
+// panic is an error.
 func TestCollate(t *testing.T) {
 	const n = 25
 	r := newRig(t, transfer.Config{})

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Numbers are those of Go's processors, and goroutines that run at the same time have different ones.
+// Numbers are those of Go's processors, and goroutines that run at the same time get different
+// ones.
 func TestNumber(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
 	seen := make([]map[int]bool, 8)
