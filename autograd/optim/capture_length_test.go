@@ -19,8 +19,8 @@ var (
 	captures = flag.Int("captures", 100, "how many graphs it captures and drops")
 )
 
-// TestGraphsLeaveNothing: however often a step is replayed, or captured and dropped, neither the
-// device's memory nor Go's grows.
+// TestGraphsLeaveNothing: after any number of replays, captures and drops of a step, neither the
+// device's memory nor the Go heap has grown.
 //
 //	go test ./autograd -run TestGraphsLeaveNothing -v -replays 100000 -captures 1000
 func TestGraphsLeaveNothing(t *testing.T) {
@@ -40,7 +40,7 @@ func TestGraphsLeaveNothing(t *testing.T) {
 		}
 		return in.Err()
 	}
-	// held is the memory of the device that is free, what the cache holds, and the Go heap in use.
+	// held returns the device's free memory, the cache's memory, and the Go heap in use.
 	held := func() (free, reserved, allocated, heap int64) {
 		require.NoError(t, b.RT.Synchronize(b.Ctx))
 		free, _, err := b.Dev.MemInfo()
@@ -59,7 +59,7 @@ func TestGraphsLeaveNothing(t *testing.T) {
 				f()
 			}
 			nowFree, nowReserved, nowAllocated, nowHeap := held()
-			if i == 0 { // what the driver, the cache and Go keep for the next time is there
+			if i == 0 { // memory that the driver, the cache and Go keep is allocated
 				free, reserved, allocated, heap = nowFree, nowReserved, nowAllocated, nowHeap
 			}
 			done := (i + 1) * (n / 10)
@@ -67,7 +67,7 @@ func TestGraphsLeaveNothing(t *testing.T) {
 			require.GreaterOrEqual(t, nowFree, free, "the device's free memory after %d %s", done, name)
 			require.Equal(t, reserved, nowReserved, "after %d %s", done, name)
 			require.Equal(t, allocated, nowAllocated, "after %d %s", done, name)
-			require.Less(t, nowHeap, heap+1<<20, "the Go heap after %d %s", done, name) // a table that grows to its size takes some 100 KiB
+			require.Less(t, nowHeap, heap+1<<20, "the Go heap after %d %s", done, name) // tables of 100 KiB may grow
 		}
 	}
 	short := tapetest.Rounds(1, 40)

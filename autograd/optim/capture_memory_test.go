@@ -13,9 +13,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestCapturesAndDropsLeaveNothing: many whole steps are captured, replayed and dropped, and the
-// device's memory, the cache's, pinned memory, Go's objects and the goroutines are what they
-// were after the first hundred.
+// TestCapturesAndDropsLeaveNothing: many whole steps are captured, replayed and dropped. The
+// device's memory, the cache's, pinned memory, Go's objects and the goroutines are then the same as
+// after the first hundred.
 func TestCapturesAndDropsLeaveNothing(t *testing.T) {
 	captures := tapetest.Rounds(1000, 300)
 	b := tapetest.Open(t, 256<<20)
@@ -27,10 +27,10 @@ func TestCapturesAndDropsLeaveNothing(t *testing.T) {
 		pools, goroutines            int
 	}
 	now := func() (m memory, objects uint64) {
-		// What is cached for the next copy depends on how many were in flight at once.
+		// The memory cached for copies depends on how many were in flight at once.
 		require.NoError(t, errors.Join(b.RT.Synchronize(b.Ctx), b.RT.Pool().EmptyCache(b.Ctx)))
 		runtime.GC()
-		runtime.GC() // what finalisers and pools of the first leave
+		runtime.GC() // frees objects of the first steps' finalisers and pools
 		var s runtime.MemStats
 		runtime.ReadMemStats(&s)
 		free, _, err := b.Dev.MemInfo()
@@ -49,7 +49,7 @@ func TestCapturesAndDropsLeaveNothing(t *testing.T) {
 		var loss *tensor.Tensor
 		ctx := b.Ctx
 		if i%2 == 1 {
-			ctx = c.pool.Context(ctx) // shared, and not only pools of their own
+			ctx = c.pool.Context(ctx) // a shared pool in half of the captures
 		}
 		graph, err := b.RT.Capture(ctx, func(ctx context.Context) (err error) {
 			loss, err = c.step(ctx, x, y)
@@ -63,11 +63,11 @@ func TestCapturesAndDropsLeaveNothing(t *testing.T) {
 		}
 	}
 	last, after := now()
-	require.LessOrEqual(t, last.goroutines, first.goroutines) // those of the tests before may have ended meanwhile
+	require.LessOrEqual(t, last.goroutines, first.goroutines) // goroutines of earlier tests may have ended
 	last.goroutines = first.goroutines
 	require.Equal(t, first, last)
-	// Less than one for each. Not bytes: the host device's memory is of Go's heap too, and what was
-	// freed last is collected late.
+	// Less than one object for each. Bytes are not compared, because the host device's memory is
+	// also in the Go heap, and garbage of the last steps is collected late.
 	t.Logf("%d objects more after %d captures", int64(after)-int64(objects), captures-100)
 	require.Less(t, int64(after)-int64(objects), int64(captures-100), "objects on Go's heap in %d captures", captures-100)
 	c.close()

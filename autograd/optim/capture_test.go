@@ -21,7 +21,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// captured is a training that can be stepped eagerly and replayed: all that differs between two of one plan is how.
+// captured is a training that can be stepped eagerly and by replays. Two of the same plan differ
+// only in that.
 type captured struct {
 	b         *tapetest.Bench
 	in        *nn.Initializer
@@ -120,13 +121,13 @@ func (p plan) start(b *tapetest.Bench) *captured {
 	require.NoError(b.T, c.in.Err())
 	if p.schedule != nil {
 		scheduler, err := optim.NewScheduler(c.opt, p.schedule)
-		if errors.Is(err, autograd.ErrInvalid) { // an optimiser without momentum and OneCycleLR
+		if errors.Is(err, autograd.ErrInvalid) { // OneCycleLR with an optimiser without momentum
 			scheduler, err = optim.NewScheduler(c.opt, optim.ExponentialLR{Gamma: 0.99})
 		}
 		require.NoError(b.T, err)
 		c.scheduler = scheduler
 	}
-	require.NoError(b.T, c.opt.Prepare(b.Ctx)) // a schedule may have given it a momentum
+	require.NoError(b.T, c.opt.Prepare(b.Ctx)) // a schedule may have set a momentum
 	var err error
 	c.pool, err = b.Cache.NewPool(memcache.PoolOptions{})
 	require.NoError(b.T, err)
@@ -140,7 +141,7 @@ func (c *captured) close() {
 	require.NoError(c.b.T, errors.Join(c.opt.Close(), c.in.Close(), c.pool.Release(), c.pool.EmptyCache(c.b.Ctx)))
 }
 
-// step is a whole step, as a program writes it. The loss is the caller's.
+// step makes a whole step, as a program writes it. The caller owns the loss.
 func (c *captured) step(ctx context.Context, x, y *tensor.Tensor) (loss *tensor.Tensor, err error) {
 	for _, tape := range c.in.Steps(1) {
 		tape.SetContext(ctx)
@@ -171,7 +172,7 @@ func (c *captured) eager(xs []float32, ys []int32) float32 {
 	return c.after(loss, loss.Release)
 }
 
-// replay takes a step by the graph for so many rows, which it captures at first.
+// replay takes a step by the graph for a number of rows, which it captures the first time.
 func (c *captured) replay(xs []float32, ys []int32) float32 {
 	s := c.shapes[len(ys)]
 	if s == nil {
@@ -205,7 +206,7 @@ func (c *captured) after(loss *tensor.Tensor, release func() error) float32 {
 	return got
 }
 
-// state is all that training changes, to the bit.
+// state returns everything that training changes, as bits.
 func (c *captured) state() (all []uint32) {
 	add := func(t *tensor.Tensor) {
 		if t.Dtype() != tensor.Float32 {
@@ -234,9 +235,9 @@ func (c *captured) state() (all []uint32) {
 	return append(all, math.Float32bits(float32(c.opt.LR())))
 }
 
-// TestCapturedStepsAreEagerSteps, to the bit: of random models, optimisers, schedules inside and
-// outside of the step, clipping, dropout, batches of several sizes; all replayed, and replayed and
-// eager in random order.
+// TestCapturedStepsAreEagerSteps: replayed steps, and replayed and eager steps in random order, are
+// bit-identical to eager steps. Models, optimisers, schedules inside and outside of the step,
+// clipping, dropout and batch sizes are random.
 func TestCapturedStepsAreEagerSteps(t *testing.T) {
 	plans, steps := 60, tapetest.Rounds(60, 12)
 	b := tapetest.Open(t, 1<<30)
@@ -279,8 +280,8 @@ func TestCapturedStepsAreEagerSteps(t *testing.T) {
 	}
 }
 
-// TestCapturedStepsThatFail leave gradients, counts and rates as they were; the step can be taken
-// eagerly, and captured.
+// TestCapturedStepsThatFail: a failed capture leaves gradients, counts and rates unchanged, and the
+// step can then be taken eagerly and captured.
 func TestCapturedStepsThatFail(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	p := plan{seed: 3, inputs: 4, classes: 3, hidden: []int{8}, dropout: 0.5, optimizer: 2, schedule: optim.StepLR{Size: 2}, inside: true}
@@ -294,7 +295,7 @@ func TestCapturedStepsThatFail(t *testing.T) {
 			return err
 		},
 		"spent": func(tape *autograd.Tape, _ *tensor.Tensor) error {
-			tape.Input(x) // sticks to the tape, whose Close tells the initialiser
+			tape.Input(x) // sticks to the tape; Close passes it to the initialiser
 			return tape.Err()
 		},
 		"none": func(*autograd.Tape, *tensor.Tensor) error { return errors.New("none's own") },
@@ -346,7 +347,8 @@ func TestCapturedStepsThatFail(t *testing.T) {
 	fresh.close()
 }
 
-// TestRatesOfReplays: what the step sets is set at each replay, in its order, for the steps that follow.
+// TestRatesOfReplays: rates that the step sets are set at each replay, in their order, for later
+// steps.
 func TestRatesOfReplays(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	c := plan{seed: 3, inputs: 4, classes: 3, optimizer: 1}.start(b)
@@ -366,7 +368,7 @@ func TestRatesOfReplays(t *testing.T) {
 	c.close()
 }
 
-// TestReplaysRefuseAnotherMomentum: with a buffer or without is another step.
+// TestReplaysRefuseAnotherMomentum: a step with a momentum buffer differs from one without.
 func TestReplaysRefuseAnotherMomentum(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for _, from := range []float64{0, 0.9} {
@@ -386,7 +388,8 @@ func TestReplaysRefuseAnotherMomentum(t *testing.T) {
 	}
 }
 
-// TestReplayedOperandsAreStale: a replay overwrites what its capture has made, which a tape needs no more then.
+// TestReplayedOperandsAreStale: a replay overwrites the tensors of its capture, so a tape that has
+// saved them fails.
 func TestReplayedOperandsAreStale(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{3})

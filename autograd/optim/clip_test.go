@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestClipGradNorm: of many gradients, some of them missing; figures that can be seen.
+// TestClipGradNorm: norms of several gradients, some of them missing, that can be computed by hand.
 func TestClipGradNorm(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	ps := autograd.Parameters{{Name: "a", Parameter: b.Parameter(1)}, {Name: "none", Parameter: b.Parameter(1)}, {Name: "b", Parameter: b.Parameter(1)}}
@@ -67,7 +67,7 @@ func TestClipGradNorm(t *testing.T) {
 	ps[2].SetGrad(nil)
 }
 
-// TestClipGradNormOfNaN: a gradient that is NaN makes all NaN, as PyTorch's does.
+// TestClipGradNormOfNaN: a NaN in a gradient makes all gradients NaN, as in PyTorch.
 func TestClipGradNormOfNaN(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for _, norm := range []float64{2, 1, math.Inf(1), math.Inf(-1), 3} {

@@ -35,7 +35,7 @@ func scheduleDefault(s optim.Schedule, reaches float64) (first float64, steps in
 	return s.LR(1, 0), steps
 }
 
-// plateauDefaults are found by the steps after which the rate falls, and by how much.
+// plateauDefaults are derived from the steps after which the rate falls, and by how much.
 func plateauDefaults(b *tapetest.Bench, in *nn.Initializer) string {
 	falls := func(lr float64, cfg optim.PlateauConfig, metric func(step int) float64) (rates []float64, steps []int) {
 		sgd := nn.Own(in, optim.NewSGD(autograd.Parameters{{Name: "p", Parameter: b.Parameter(1)}}, optim.SGDConfig{LR: &lr}))
@@ -77,7 +77,8 @@ func plateauDefaults(b *tapetest.Bench, in *nn.Initializer) string {
 		"cooldown", steps[1]-steps[0]-11, "min_lr", math.Round(1e9*least[len(least)-1])/1e9, "eps", eps)
 }
 
-// TestDefaultsOfOptimizersArePyTorchs: what a program leaves out is what PyTorch 2.11 documents as the default.
+// TestDefaultsOfOptimizersArePyTorchs: options that are left out have the defaults that PyTorch
+// 2.11 documents.
 func TestDefaultsOfOptimizersArePyTorchs(t *testing.T) {
 	tapetest.RequireDefaults(t, "ExponentialLR LambdaLR SequentialLR", []tapetest.Default{
 		{Names: "AdamConfig", Python: "lr=0.001, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0, amsgrad=False, maximize=False", Got: func(b *tapetest.Bench, in *nn.Initializer) string {
@@ -142,7 +143,7 @@ func TestDefaultsOfOptimizersArePyTorchs(t *testing.T) {
 	})
 }
 
-// TestZeroWeightDecay is not the default, and can be given.
+// TestZeroWeightDecay: a weight decay of 0 is not the default, and can be set.
 func TestZeroWeightDecay(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Dtype(tensor.Float64))

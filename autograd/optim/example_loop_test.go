@@ -17,7 +17,8 @@ func ExampleLoop() {
 	check(err)
 	in := nn.Init(context.Background(), env, nn.Seed(1))
 	model := nn.Sequential{in.Linear(2, 16), nn.Tanh{}, in.Linear(16, 2)}
-	x := []*tensor.Tensor{in.Tensor([]float64{0, 0, 0, 1}, 2, 2), in.Tensor([]float64{1, 0, 1, 1}, 2, 2)} // two parts of two rows
+	// Two parts of two rows.
+	x := []*tensor.Tensor{in.Tensor([]float64{0, 0, 0, 1}, 2, 2), in.Tensor([]float64{1, 0, 1, 1}, 2, 2)}
 	y := []*tensor.Tensor{in.Labels([]int{0, 1}, 2), in.Labels([]int{1, 0}, 2)}
 	adam := nn.Own(in, optim.NewAdamW(model.Parameters(), optim.AdamConfig{LR: new(0.05)}))
 	schedule, err := optim.NewScheduler(adam, optim.CosineAnnealingLR{TMax: 200})

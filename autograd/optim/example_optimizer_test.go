@@ -27,8 +27,8 @@ func (o *lion) update(ctx context.Context, us []optim.Update) error {
 	})
 }
 
-// An optimiser of one's own in 15 lines. Schedules, groups, checkpoints, offload, sharding, captures
-// and steps in the backward pass work with it.
+// A custom optimiser in 15 lines. Schedules, groups, checkpoints, offload, sharding, captures and
+// steps in the backward pass work with it.
 func ExampleBase() {
 	ctx := context.Background()
 	env, err := tensor.Open("host")

@@ -6,7 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// What tests use of the package that programs can't, by the file that it is of.
+// Unexported parts of the package for tests, by their files.
 
 // optimizer.go and its parts
 
@@ -25,7 +25,7 @@ func StepsOf(o Optimizer) []int              { return o.Core().steps }
 func UpdatesOf(o Optimizer) []Update         { return o.Core().updates }
 func SlotsOf(g *Group) []Slot                { return g.slots }
 
-// UpdateOf is the next update of a parameter.
+// UpdateOf returns the next update of a parameter.
 func UpdateOf(ctx context.Context, o Optimizer, i int) (u Update, err error) {
 	err = u.fill(ctx, o.Core(), i)
 	return u, err

@@ -17,7 +17,7 @@ import (
 
 type failing = tapetest.Failing
 
-// adamOf is an optimiser of the weights, which have gradients and the state of one step.
+// adamOf returns an optimiser of the weights, which have gradients and the state of one step.
 func adamOf(t testing.TB, m *failing) *optim.Adam {
 	adam := optim.NewAdam(m.Weights(), optim.AdamConfig{LR: new(0.5), AMSGrad: true})
 	require.NoError(t, adam.Err())
@@ -26,10 +26,10 @@ func adamOf(t testing.TB, m *failing) *optim.Adam {
 	return adam
 }
 
-// launches is why a step or a clip may have done a part.
+// launches is the reason why a step or a clip may be partly done.
 const launches = "a device that refuses a launch after the first has done the ones before"
 
-// lost is why a failure of Free is not undone.
+// lost is the reason why a failure of Free is not undone.
 var lost = map[string]string{"Free": "memory that the driver does not take back is the cache's until it is closed"}
 
 var partly = map[failtest.Kind]string{failtest.Failed: launches}
@@ -52,7 +52,7 @@ func leftBy(m *failing, opt optim.Optimizer, want []any) func(before any, err er
 	}
 }
 
-// done is what an optimiser shows after a success of do.
+// done returns the state that an optimiser has after a success of do.
 func done(t testing.TB, m *failing, opt optim.Optimizer, do func(ctx context.Context) error) []any {
 	require.NoError(t, do(m.Ctx))
 	want := m.SeeOptimizer(opt)
@@ -60,7 +60,7 @@ func done(t testing.TB, m *failing, opt optim.Optimizer, do func(ctx context.Con
 	return want
 }
 
-// inPart is a trial of an operation whose launches may leave a part done.
+// inPart returns a trial of an operation that may be partly done after a refused launch.
 func inPart(t testing.TB, m *failing, make func() (optim.Optimizer, func(ctx context.Context) error)) failtest.Trial {
 	twin, do := make()
 	want := done(t, m, twin, do)
@@ -70,7 +70,7 @@ func inPart(t testing.TB, m *failing, make func() (optim.Optimizer, func(ctx con
 	return trial
 }
 
-// ofOptimizer is a trial of an operation of an optimiser.
+// ofOptimizer returns a trial of an operation of an optimiser.
 func ofOptimizer(m *failing, opt optim.Optimizer, do func(ctx context.Context) error) failtest.Trial {
 	return failtest.Trial{
 		Do:   do,
@@ -79,7 +79,7 @@ func ofOptimizer(m *failing, opt optim.Optimizer, do func(ctx context.Context) e
 	}
 }
 
-// steps is a trial of the first step of an optimiser.
+// steps returns a trial of the first step of an optimiser.
 func steps(opt func(ps autograd.Parameters) optim.Optimizer) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
 		return inPart(t, m, func() (optim.Optimizer, func(ctx context.Context) error) {
@@ -91,7 +91,7 @@ func steps(opt func(ps autograd.Parameters) optim.Optimizer) func(testing.TB, *f
 	}
 }
 
-// adds is a trial of a group that is added to an optimiser.
+// adds returns a trial of adding a group to an optimiser.
 func adds[O optim.Optimizer](make func(ps autograd.Parameters) O, add func(o O, ps autograd.Parameters) error) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
 		ps := m.Weights()
@@ -105,7 +105,7 @@ func adds[O optim.Optimizer](make func(ps autograd.Parameters) O, add func(o O, 
 	}
 }
 
-// sets is a trial of what only sets numbers.
+// sets returns a trial of an operation that only sets numbers.
 func sets(set func(adam *optim.Adam) error) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
 		adam := adamOf(t, m)
@@ -113,7 +113,8 @@ func sets(set func(adam *optim.Adam) error) func(testing.TB, *failing) failtest.
 	}
 }
 
-// minimizes is a trial of a step of a training on a tape. The gradients are what Backward leaves.
+// minimizes returns a trial of a training step on a tape. The gradients are those that Backward
+// leaves.
 func minimizes(step func(t *autograd.Tape, loss *autograd.Variable, opt optim.Optimizer)) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
 		return inPart(t, m, func() (optim.Optimizer, func(ctx context.Context) error) {
@@ -132,7 +133,7 @@ func minimizes(step func(t *autograd.Tape, loss *autograd.Variable, opt optim.Op
 	}
 }
 
-// clips is a trial of a clip of gradients.
+// clips returns a trial of a clip of gradients.
 func clips(clip func(ctx context.Context, ps autograd.Parameters) error) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
 		return inPart(t, m, func() (optim.Optimizer, func(ctx context.Context) error) {
@@ -263,7 +264,7 @@ var failureRows = []failtest.Row[*failing]{
 }
 
 // TestEveryFailure: whichever driver call, allocation or check of a context fails, an operation of
-// an optimiser has done all or nothing, and succeeds afterwards.
+// an optimiser has done everything or nothing, and succeeds afterwards.
 func TestEveryFailure(t *testing.T) {
 	if !testing.Short() {
 		t.Run("cached", func(t *testing.T) { tapetest.FailingSuite(t, failureRows) })

@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// all makes one optimiser of each sort.
+// all returns one optimiser of each kind.
 var all = map[string]func(ps autograd.Parameters) (optim.Optimizer, error){
 	"SGD": func(ps autograd.Parameters) (optim.Optimizer, error) {
 		return tapetest.WithErr(optim.NewSGD(ps, optim.SGDConfig{LR: new(0.5), Momentum: 0.5}))
@@ -31,7 +31,8 @@ var all = map[string]func(ps autograd.Parameters) (optim.Optimizer, error){
 	},
 }
 
-// TestGroupsHaveOptionsOfTheirOwn: the rate, and the decay; schedules multiply each one's own rate.
+// TestGroupsHaveOptionsOfTheirOwn: groups have their own rates and decays, and schedules multiply
+// each group's own rate.
 func TestGroupsHaveOptionsOfTheirOwn(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p, q := b.Parameter(1), b.Parameter(1)
@@ -72,7 +73,7 @@ func TestGroupsHaveOptionsOfTheirOwn(t *testing.T) {
 	require.NoError(t, opt.Close())
 }
 
-// TestGroupsOfEverySort: state of its own size for each group.
+// TestGroupsOfEverySort: each group's state has its own size.
 func TestGroupsOfEverySort(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for name, groups := range map[string]func(p, q autograd.Parameters) (optim.Optimizer, error){
@@ -104,8 +105,8 @@ func TestGroupsOfEverySort(t *testing.T) {
 	}
 }
 
-// TestEveryOptimizerMakesStale: a parameter that was changed under a tape is noticed, whichever
-// optimiser did it, and one whose gradient is missing is not changed.
+// TestEveryOptimizerMakesStale: a tape notices that an optimiser of any kind has changed a
+// parameter, and a parameter without a gradient is not changed.
 func TestEveryOptimizerMakesStale(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for name, make := range all {
@@ -124,7 +125,8 @@ func TestEveryOptimizerMakesStale(t *testing.T) {
 	}
 }
 
-// TestFrozenParameters get no gradient, and no step even with one; nothing is saved for them.
+// TestFrozenParameters: frozen parameters get no gradient, and no step even if they have one, and
+// nothing is saved for them.
 func TestFrozenParameters(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for name, make := range all {

@@ -18,14 +18,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// glimpse is what is seen between the backward steps of two layers.
+// glimpse is the state between the backward steps of two layers.
 type glimpse struct {
 	updated   []string
 	allocated int64
 }
 
-// trainChain trains equal layers of n by n for a step, with a look between any two, from the last on,
-// and returns the peak of the backward pass too.
+// trainChain trains equal layers of n by n for a step. It returns a glimpse between any two layers,
+// from the last layer on, and the peak of the backward pass.
 func trainChain(b *tapetest.Bench, layers, n int, minimize func(tape *autograd.Tape, loss *autograd.Variable, opt optim.Optimizer)) (seen []glimpse, peak int64) {
 	b.T.Helper()
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(5))
@@ -67,9 +67,9 @@ func trainChain(b *tapetest.Bench, layers, n int, minimize func(tape *autograd.T
 	return seen, peak
 }
 
-// TestInBackwardUpdatesInPieces: parameters are updated when the gradients of so many are
-// final, and these are freed then; not before, and no later. So the peak falls by all gradients,
-// less a piece and one more, which is on its way.
+// TestInBackwardUpdatesInPieces: parameters are updated exactly when a piece of gradients is final,
+// and these are freed then. So the peak is lower by all gradients except a piece and the one that
+// is being computed.
 func TestInBackwardUpdatesInPieces(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	b.NeedsHost("the blocks of the product's workspace are others elsewhere")
@@ -107,8 +107,8 @@ func TestInBackwardUpdatesInPieces(t *testing.T) {
 	require.Equal(t, peak, got)
 }
 
-// TestInBackwardWithoutMemory: whichever allocation fails, the error says how many
-// parameters have been updated, which have counted a step, none has a gradient, and nothing stays.
+// TestInBackwardWithoutMemory: whichever allocation fails, the error has the number of updated
+// parameters, these have counted a step, none has a gradient, and nothing leaks.
 func TestInBackwardWithoutMemory(t *testing.T) {
 	b := tapetest.Open(t, 2<<20)
 	x, y := tapetest.Upload(b, make32(32), 4, 8), tapetest.Upload(b, []int32{0, 1, 2, 0})
@@ -183,7 +183,7 @@ func make32(n int) []float32 {
 	return data
 }
 
-// TestInBackwardRefuses with what is wrong, and changes nothing.
+// TestInBackwardRefuses: invalid calls return a specific error and change nothing.
 func TestInBackwardRefuses(t *testing.T) {
 	b, other := tapetest.Open(t, 64<<20), tapetest.Open(t, 64<<20)
 	p, foreign := b.Parameter(2), other.Parameter(2)
@@ -244,8 +244,8 @@ func TestInBackwardRefuses(t *testing.T) {
 	require.Equal(t, 2, optim.StepsOf(mine)[0])
 }
 
-// TestInBackwardThatFails behind the update of a parameter says so, each time, and leaves
-// the others as they were.
+// TestInBackwardThatFails: an error after the update of a parameter has the number of updates, each
+// time, and the other parameters are unchanged.
 func TestInBackwardThatFails(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p, q, frozen, unused := b.Parameter(2), b.Parameter(2), b.Parameter(2), b.Parameter(2)
@@ -265,7 +265,7 @@ func TestInBackwardThatFails(t *testing.T) {
 			return nil, own
 		})
 		loss := tape.Sum(tape.Add(tape.Add(failing, tape.Param(frozen)), tape.Square(tape.Param(p))))
-		frozen.SetRequiresGrad(false) // which has a gradient on this tape
+		frozen.SetRequiresGrad(false) // frozen has a gradient on this tape
 		optim.InBackward(tape, loss, adam, 1)
 		frozen.SetRequiresGrad(true)
 		err := tape.Close()
@@ -279,7 +279,8 @@ func TestInBackwardThatFails(t *testing.T) {
 	require.NoError(t, adam.Close())
 }
 
-// TestInBackwardMakesOtherTapesStale, which have read the parameters that it has updated, and its own not.
+// TestInBackwardMakesOtherTapesStale: other tapes that have read the updated parameters are stale,
+// but not its own tape.
 func TestInBackwardMakesOtherTapesStale(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p, q := b.Parameter(2), b.Parameter(2)
@@ -299,8 +300,8 @@ func TestInBackwardMakesOtherTapesStale(t *testing.T) {
 	require.ErrorIs(t, other.Close(), autograd.ErrStale)
 }
 
-// TestInBackwardAddsUp: what an earlier tape has left is a part of the gradient, of a
-// parameter that this tape does not read too, and is used up.
+// TestInBackwardAddsUp: gradients of an earlier tape are added, even of a parameter that this tape
+// does not read, and are freed.
 func TestInBackwardAddsUp(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p, q, r := b.Parameter(1), b.Parameter(1), b.Parameter(1) // 1 each
@@ -320,8 +321,8 @@ func TestInBackwardAddsUp(t *testing.T) {
 	require.Equal(t, []int{1, 1, 1}, optim.StepsOf(opt))
 }
 
-// TestInBackwardLabels: the state that is made in the pass belongs to the parameter's
-// module, as Minimize makes it.
+// TestInBackwardLabels: state that is allocated in the pass belongs to the parameter's module, as
+// with Minimize.
 func TestInBackwardLabels(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	labels := func(minimize func(tape *autograd.Tape, loss *autograd.Variable, opt optim.Optimizer)) (all []memcache.Label) {
@@ -352,7 +353,8 @@ func TestInBackwardLabels(t *testing.T) {
 	require.Equal(t, memcache.Label{Module: "0.0 (Linear)", Category: memcache.CategoryOptimizerState, Step: 1}, got[1])
 }
 
-// TestInBackwardInACaptureThatFails, at the update of a parameter or behind it: nothing has changed.
+// TestInBackwardInACaptureThatFails: a capture that fails at the update of a parameter, or after
+// it, changes nothing.
 func TestInBackwardInACaptureThatFails(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	own := errors.New("the function's own")
@@ -376,8 +378,8 @@ func TestInBackwardInACaptureThatFails(t *testing.T) {
 			})
 			require.ErrorIs(t, err, want)
 		}
-		if prepared {
-			capture(func(tape *autograd.Tape, loss *autograd.Variable) { optim.Minimize(tape, loss, adam) }) // which leaves what captures do
+		if prepared { // this allocates the memory that captures keep
+			capture(func(tape *autograd.Tape, loss *autograd.Variable) { optim.Minimize(tape, loss, adam) })
 		}
 		live := b.Live()
 		capture(func(tape *autograd.Tape, loss *autograd.Variable) { optim.InBackward(tape, loss, adam, 1) })
@@ -396,7 +398,7 @@ func TestInBackwardInACaptureThatFails(t *testing.T) {
 	}
 }
 
-// TestInBackwardMakesNoGarbage: a step makes no more objects of the Go heap than Minimize's.
+// TestInBackwardMakesNoGarbage: a step allocates no more Go objects than a step of Minimize.
 func TestInBackwardMakesNoGarbage(t *testing.T) {
 	if race.Enabled {
 		t.Skip("in race builds nothing is reused")
@@ -409,7 +411,7 @@ func TestInBackwardMakesNoGarbage(t *testing.T) {
 	x, y := tapetest.Upload(b, make([]float32, 48), 4, 12), tapetest.Upload(b, make([]int32, 4))
 	objects := func(minimize func(tape *autograd.Tape, loss *autograd.Variable)) float64 {
 		n := math.Inf(1)
-		for range 10 { // the garbage collector empties pools now and then: the fewest are the step's own
+		for range 10 { // the minimum, because the garbage collector empties pools
 			n = min(n, testing.AllocsPerRun(10, func() {
 				tape := autograd.NewTape(b.Ctx, b.RT)
 				minimize(tape, tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
@@ -421,7 +423,7 @@ func TestInBackwardMakesNoGarbage(t *testing.T) {
 	}
 	want := objects(func(tape *autograd.Tape, loss *autograd.Variable) { optim.Minimize(tape, loss, adam) })
 	require.LessOrEqual(t, objects(func(tape *autograd.Tape, loss *autograd.Variable) { optim.InBackward(tape, loss, adam, 0) }), want)
-	// In six pieces there are five launches more, each of two objects; see TestGarbageOfAStep.
+	// Six pieces need five more launches of two objects each; see TestGarbageOfAStep.
 	require.LessOrEqual(t, objects(func(tape *autograd.Tape, loss *autograd.Variable) { optim.InBackward(tape, loss, adam, 1) }), want+10)
 	require.NoError(t, adam.Close())
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestInBackwardWaitsForReaders: a parameter whose value is read by a step to come, in
-// whatever way, is updated behind it.
+// TestInBackwardWaitsForReaders: a parameter whose value a later step reads, in any way, is updated
+// after that step.
 func TestInBackwardWaitsForReaders(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	labels := tapetest.Upload(b, []int32{1, 0})
-	// The last operation is the only one that gives p a gradient; q's comes last, and takes p's value.
+	// Only the last operation contributes to p's gradient. q's gradient is final last, and needs
+	// p's value.
 	late := func(first func(tape *autograd.Tape, p *autograd.Parameter, q *autograd.Variable) *autograd.Variable) func(tape *autograd.Tape, p, q *autograd.Parameter) *autograd.Variable {
 		return func(tape *autograd.Tape, p, q *autograd.Parameter) *autograd.Variable {
 			h := tape.Square(first(tape, p, tape.Square(tape.Param(q))))
@@ -119,7 +120,7 @@ func TestInBackwardWaitsForReaders(t *testing.T) {
 				return [][]float64{widened(b, p.Value()), widened(b, q.Value())}
 			}
 			if half && slices.Contains([]string{"as a gradient", "weights of a loss", "weights of a loss in a checkpoint", "weights of classes in a checkpoint"}, name) {
-				continue // dtypes that these don't mix
+				continue // these operations don't mix dtypes
 			}
 			want := train(0)
 			for _, piece := range []int64{1, 12, 40} { // less and more than a parameter
@@ -143,7 +144,7 @@ func matrix(b *tapetest.Bench, half bool, from float64) *autograd.Parameter {
 	return p
 }
 
-// widened is what a tensor of float32 or float64 holds.
+// widened returns the elements of a float32 or float64 tensor as float64.
 func widened(b *tapetest.Bench, x *tensor.Tensor) (all []float64) {
 	if x.Dtype() == tensor.Float64 {
 		return tapetest.Read[float64](b, x)

@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// looped is a training whose steps a Loop takes, or its parts one by one.
+// looped is a training whose steps are taken by a Loop, or by its parts one by one.
 type looped struct {
 	b    *tapetest.Bench
 	in   *nn.Initializer
@@ -54,7 +54,7 @@ func (l *looped) step(pass func(t *autograd.Tape, loss *autograd.Variable)) erro
 	return l.in.Err()
 }
 
-// byParts is a step without a Loop.
+// byParts makes a step without a Loop.
 func (l *looped) byParts() error {
 	err := l.step(func(t *autograd.Tape, loss *autograd.Variable) {
 		_, err := t.Backward(t.MulScalar(loss, 1/float64(len(l.x))))
@@ -74,8 +74,8 @@ func (l *looped) see() (all []any) {
 	return append(all, l.loop.Optimizer.LR(), l.loop.Scheduler.LastStep(), l.loop.Optimizer.Core().Record().Steps)
 }
 
-// TestLoopIsItsParts: eager, in the backward pass and captured, a Loop does what its parts do one
-// by one, and the losses stay readable.
+// TestLoopIsItsParts: eagerly, in the backward pass and captured, a Loop does the same as its
+// parts, and the losses stay readable.
 func TestLoopIsItsParts(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for _, c := range []struct {
@@ -126,7 +126,7 @@ func TestLoopIsItsParts(t *testing.T) {
 	}
 }
 
-// TestLoopRefuses what it can't do, by the tape's error, and does the rest afterwards.
+// TestLoopRefuses: a Loop reports invalid calls as the tape's error, and works afterwards.
 func TestLoopRefuses(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	l := newLooped(b, 2, 0.1)

@@ -17,9 +17,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestMinimizeOfOneOptimizer leaves the gradients of parameters alone that it does not update:
-// those that add up for another optimiser, and those that there are none of. Parameters of both are
-// its own, and leaves keep their gradients.
+// TestMinimizeOfOneOptimizer: Minimize does not change the gradients of parameters that it does not
+// update, whether they accumulate for another optimiser or don't exist. It updates parameters of
+// both optimisers, and leaves keep their gradients.
 func TestMinimizeOfOneOptimizer(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for name, minimize := range tapetest.Minimizers {
@@ -49,7 +49,7 @@ func TestMinimizeOfOneOptimizer(t *testing.T) {
 		require.Nil(t, fresh.Grad(), name)
 		require.Nil(t, both.Grad(), name)
 
-		// After an error, and a panic of the program's, they are there as well.
+		// They also exist after an error and after a panic of the program.
 		tape = autograd.NewTape(b.Ctx, b.RT)
 		minimize(tape, tape.Detach(loss(tape)), gOpt)
 		require.ErrorIs(t, tape.Close(), autograd.ErrNoGrad, name)
@@ -61,7 +61,7 @@ func TestMinimizeOfOneOptimizer(t *testing.T) {
 		tape.Close()
 		require.Same(t, kept, critic.Grad(), name)
 
-		// The critic's own step uses them up.
+		// The critic's own step uses and frees them.
 		tape = autograd.NewTape(b.Ctx, b.RT)
 		minimize(tape, loss(tape), cOpt)
 		require.NoError(t, tape.Close(), name)
@@ -74,7 +74,8 @@ func TestMinimizeOfOneOptimizer(t *testing.T) {
 	}
 }
 
-// TestCapturedMinimizeOfOneOptimizer: a replay leaves the gradients of other parameters alone, too.
+// TestCapturedMinimizeOfOneOptimizer: a replay does not change the gradients of other parameters
+// either.
 func TestCapturedMinimizeOfOneOptimizer(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Dtype(tensor.Float64))
@@ -102,7 +103,7 @@ func TestCapturedMinimizeOfOneOptimizer(t *testing.T) {
 	require.NoError(t, errors.Join(graph.Close(), in.Close()))
 }
 
-// twoOptimizers has one inside, with its methods, and steps another one too.
+// twoOptimizers embeds one optimiser, and its Step also steps another one.
 type twoOptimizers struct {
 	*optim.SGD
 	other *optim.SGD
@@ -112,8 +113,8 @@ func (o twoOptimizers) Step(ctx context.Context) error {
 	return errors.Join(o.SGD.Step(ctx), o.other.Step(ctx))
 }
 
-// TestMinimizeOfAnUnknownOptimizer leaves the gradients of Backward where its ZeroGrad does: one
-// that has another inside may update the parameters of both.
+// TestMinimizeOfAnUnknownOptimizer: an optimiser that embeds another may update parameters of both,
+// so gradients of Backward stay unless its ZeroGrad frees them.
 func TestMinimizeOfAnUnknownOptimizer(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Dtype(tensor.Float64))
@@ -127,11 +128,11 @@ func TestMinimizeOfAnUnknownOptimizer(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// adversaries are two models, the second one of which reads what the first one computes, and a
-// layer that one rank uses.
+// adversaries are two models, of which the second one reads the first one's results, and a layer
+// that only one rank uses.
 type adversaries struct{ G, C, Once *nn.Linear }
 
-// train takes steps of both: the second one's gradient comes from two backward passes, between
+// train takes steps of both: the second one's gradient is the sum of two backward passes, between
 // which the first one steps.
 func (m *adversaries) train(b *tapetest.Bench, in *nn.Initializer, inputs [][]float64, noSync func(func() error) error) error {
 	gOpt := nn.Own(in, optim.NewSGD(m.G.Parameters(), optim.SGDConfig{LR: new(0.1), Momentum: 0.9}))
@@ -180,8 +181,8 @@ func (m *adversaries) train(b *tapetest.Bench, in *nn.Initializer, inputs [][]fl
 	return errors.Join(in.Err(), gOpt.Close(), cOpt.Close())
 }
 
-// TestMinimizeOfAParallel: gradients of other parameters stay this rank's until their own step,
-// however the training is sharded, so that it is the training of one rank with the batches of all.
+// TestMinimizeOfAParallel: gradients of other parameters stay on this rank until their own step,
+// with any sharding, so the training equals that of one rank with the batches of all.
 func TestMinimizeOfAParallel(t *testing.T) {
 	ranks := cisterntest.Ranks(2)
 	var inputs [][]float64

@@ -17,8 +17,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// TestOptimizersOfNil: a nil pointer is no optimiser, and one that could not be made takes no
-// parameters.
+// TestOptimizersOfNil: a nil pointer as an Optimizer is refused, and an optimiser whose constructor
+// failed takes no parameters.
 func TestOptimizersOfNil(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := b.Parameter(1)

@@ -78,7 +78,8 @@ func TestOptimizersRefuse(t *testing.T) {
 	assert.NoError(t, opt.SetLR(0))
 }
 
-// TestParametersWithoutGradientAreSkipped and count their own steps, as in PyTorch.
+// TestParametersWithoutGradientAreSkipped: parameters without a gradient are skipped, and each
+// counts its own steps, as in PyTorch.
 func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p, err := autograd.NewParameter(tapetest.Upload(b, []float64{1}))
@@ -128,7 +129,7 @@ func TestParametersOfTwoRuntimes(t *testing.T) {
 	}
 }
 
-// TestZeroIsANumber: 0 is a learning rate and a beta of its own, not the default.
+// TestZeroIsANumber: 0 is a valid learning rate and beta, not the default.
 func TestZeroIsANumber(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p, err := autograd.NewParameter(tapetest.Upload(b, []float64{1}))
@@ -151,7 +152,7 @@ func TestZeroIsANumber(t *testing.T) {
 	assert.Equal(t, []float64{1, 1}, train(tapetest.WithErr(optim.NewAdam(ps, optim.AdamConfig{LR: new(0.0)}))))
 	assert.InDeltaSlice(t, []float64{0.997, 0.998}, train(tapetest.WithErr(optim.NewSGD(ps, optim.SGDConfig{}))), 1e-12, "1e-3 is the default")
 
-	// Without a first moment the second step is against its own gradient, -1, alone.
+	// Without a first moment the second step depends only on its own gradient, -1.
 	second := func(beta1, beta2, eps float64) float64 {
 		m1, m2 := 3*(1-beta1), 9*(1-beta2)
 		m1, m2 = beta1*m1-(1-beta1), beta2*m2+(1-beta2)

@@ -18,7 +18,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// byHand is SGD with momentum that a program has written with operations of package tensor.
+// byHand is SGD with momentum, written with operations of package tensor.
 type byHand struct{ optim.Base }
 
 func newByHand(ps autograd.Parameters, lr, momentum float64) *byHand {
@@ -56,8 +56,8 @@ func scaleInPlace(ctx context.Context, x *tensor.Tensor, by float64) error {
 	return errors.Join(x.Runtime().CopyInPlace(ctx, x, y), y.Release())
 }
 
-// ownTraining trains p and q, which has a rate of its own, with an optimiser that made makes. It
-// goes on from a file after two of five steps.
+// ownTraining trains p and q, which has its own rate, with an optimiser from made. After two of
+// five steps it continues from a file.
 func ownTraining(b *tapetest.Bench, made func(ps autograd.Parameters) optim.Optimizer, addGroup func(optim.Optimizer, autograd.Parameters) error, change func(optim.Optimizer), minimize func(*autograd.Tape, *autograd.Variable, optim.Optimizer)) (all [][]float64) {
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(1), nn.Dtype(tensor.Float64))
 	path := filepath.Join(b.T.TempDir(), "c")
@@ -88,8 +88,8 @@ func ownTraining(b *tapetest.Bench, made func(ps autograd.Parameters) optim.Opti
 	return all
 }
 
-// TestOptimizerOfOnesOwn: one that a program writes with operations has groups, schedules, files,
-// offload and steps in the backward pass as SGD has them, and the same numbers.
+// TestOptimizerOfOnesOwn: a custom optimiser supports groups, schedules, files, offload and steps
+// in the backward pass like SGD, with the same results.
 func TestOptimizerOfOnesOwn(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	off := b.Offloader(tensor.OffloadConfig{})
@@ -118,8 +118,8 @@ func TestOptimizerOfOnesOwn(t *testing.T) {
 	}
 }
 
-// TestCaptureNeedsStepRule: an update with operations would have the learning rate of the capture at
-// each replay, and is refused.
+// TestCaptureNeedsStepRule: an update with operations is refused in a capture, because each replay
+// would use the capture's learning rate.
 func TestCaptureNeedsStepRule(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Dtype(tensor.Float64))
@@ -141,7 +141,7 @@ func TestCaptureNeedsStepRule(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestOptimizersThatAreNotMade return why from every call that would need them.
+// TestOptimizersThatAreNotMade: every call with an optimiser that was not made returns the reason.
 func TestOptimizersThatAreNotMade(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := b.Parameter(1)
@@ -179,8 +179,8 @@ func withOptions(ps autograd.Parameters, o optim.Options) optim.Optimizer {
 	return opt
 }
 
-// TestOwn: the initialiser has the error of what it owns, and closes the rest; nothing else of what
-// an initialiser with an error is given.
+// TestOwn: an initialiser returns the error of an object that it owns and closes the others. After
+// an error it takes no more objects.
 func TestOwn(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Dtype(tensor.Float64))

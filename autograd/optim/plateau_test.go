@@ -18,7 +18,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// sgdOfGroups is an SGD of two groups with the rates 1 and 0.5.
+// sgdOfGroups returns an SGD of two groups with the rates 1 and 0.5.
 func sgdOfGroups(b *tapetest.Bench) (*nn.Initializer, *optim.SGD) {
 	in := nn.Init(b.Ctx, b.RT)
 	sgd := nn.Own(in, optim.NewSGD(autograd.Parameters{{Name: "p", Parameter: in.Parameter([]float64{1})}}, optim.SGDConfig{LR: new(1.0)}))
@@ -34,8 +34,8 @@ func ratesOf(opt optim.Optimizer) (rates []float64) {
 	return rates
 }
 
-// TestSchedulesOfGroups: several schedules are one for each group. Of another number they are
-// refused, also when a group was added since, and nothing changes.
+// TestSchedulesOfGroups: several schedules are one for each group. Another number of them is
+// refused and changes nothing, even if a group was added later.
 func TestSchedulesOfGroups(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in, sgd := sgdOfGroups(b)
@@ -57,8 +57,8 @@ func TestSchedulesOfGroups(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestPlateauRefuses arguments, metrics and records that can't be, and a step in a capture. Nothing
-// has changed then.
+// TestPlateauRefuses: invalid arguments, metrics and records, and a step in a capture, are refused
+// and change nothing.
 func TestPlateauRefuses(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in, sgd := sgdOfGroups(b)
@@ -86,8 +86,8 @@ func TestPlateauRefuses(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestPlateauInACheckpoint: a training that is loaded has the rates of one that never stopped,
-// wherever it was saved.
+// TestPlateauInACheckpoint: a training that was saved after any step and loaded has the rates of
+// one that never stopped.
 func TestPlateauInACheckpoint(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	metrics := []float64{math.NaN(), 3, 4, 2, 5, 5, 5, 1, 1, 1, 1}

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// twoGroups is an Adam of two parameters, each in a group of its own.
+// twoGroups returns an Adam of two parameters, each in its own group.
 func twoGroups(t *testing.T, b *tapetest.Bench) (*optim.Adam, [2]*autograd.Parameter) {
 	p, q := b.Parameter(1, 2), b.Parameter(3)
 	adam := optim.NewAdam(autograd.Parameters{{Name: "p", Parameter: p}}, optim.AdamConfig{LR: new(0.5), AMSGrad: true})
@@ -23,7 +23,7 @@ func twoGroups(t *testing.T, b *tapetest.Bench) (*optim.Adam, [2]*autograd.Param
 	return adam, [2]*autograd.Parameter{p, q}
 }
 
-// TestRecords: an optimiser becomes what a record says, and another one's record is refused.
+// TestRecords: Restore sets an optimiser to a record, and a record that does not fit is refused.
 func TestRecords(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	adam, ps := twoGroups(t, b)
@@ -62,7 +62,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestSchedulerRecords: a scheduler goes on where a record was taken.
+// TestSchedulerRecords: a scheduler continues at the step of a record.
 func TestSchedulerRecords(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	adam, _ := twoGroups(t, b)

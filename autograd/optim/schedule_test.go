@@ -14,11 +14,11 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// recursive is a schedule as PyTorch computes it: the next rate from the last one.
+// recursive is a schedule in PyTorch's form, which computes the next rate from the last one.
 type recursive func(base, lr float64, step int) float64
 
-// TestSchedulesAgainstRecursion: closed forms are those of the recursions that
-// torch.optim.lr_scheduler runs, far beyond their ends.
+// TestSchedulesAgainstRecursion: the closed forms agree with the recursions of
+// torch.optim.lr_scheduler, far beyond their ends.
 func TestSchedulesAgainstRecursion(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -110,7 +110,8 @@ func TestOneCycle(t *testing.T) {
 	assert.Equal(t, s.LR(7, 21), s.LR(7, 99))
 }
 
-// TestSchedulerCyclesMomentum as PyTorch does: of SGD, also where it had none, and Adam's beta1; Adagrad has none.
+// TestSchedulerCyclesMomentum: as in PyTorch, the momentum of SGD, even if it was 0, and Adam's
+// beta1 are cycled; Adagrad has none.
 func TestSchedulerCyclesMomentum(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := b.Parameter(1)
@@ -156,8 +157,8 @@ func TestSchedulerCyclesMomentum(t *testing.T) {
 	require.NoError(t, errors.Join(sgd.Close(), adam.Close(), adagrad.Close()))
 }
 
-// TestSequentialSchedulesOfFunctionsAndSlices, which Go can't compare, and of equal ones, of which
-// each has its own steps.
+// TestSequentialSchedulesOfFunctionsAndSlices: a SequentialLR may have schedules that Go can't
+// compare, and equal schedules, each with its own steps.
 func TestSequentialSchedulesOfFunctionsAndSlices(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	opt, err := tapetest.WithErr(optim.NewSGD(autograd.Parameters{{Name: "p", Parameter: b.Parameter(1)}}, optim.SGDConfig{LR: new(1.0)}))
@@ -172,7 +173,7 @@ func TestSequentialSchedulesOfFunctionsAndSlices(t *testing.T) {
 	}
 }
 
-// TestSchedulesRefuse numbers that can't be.
+// TestSchedulesRefuse: invalid values are refused.
 func TestSchedulesRefuse(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	opt, err := tapetest.WithErr(optim.NewSGD(autograd.Parameters{{Name: "p", Parameter: b.Parameter(1)}}, optim.SGDConfig{}))
@@ -195,8 +196,8 @@ func TestSchedulesRefuse(t *testing.T) {
 	assert.ErrorIs(t, s.SetStep(-1), autograd.ErrInvalid)
 }
 
-// pytorchOneCycle is the rate and the momentum of torch.optim.lr_scheduler.OneCycleLR.get_lr at a
-// step.
+// pytorchOneCycle returns the rate and the momentum of torch.optim.lr_scheduler.OneCycleLR.get_lr
+// at a step.
 func pytorchOneCycle(s optim.OneCycleLR, step int) (lr, momentum float64) {
 	first := s.Max / tapetest.ValueOr(s.Div, 25)
 	last, n, share := first/tapetest.ValueOr(s.FinalDiv, 1e4), float64(s.Steps), tapetest.ValueOr(s.RiseShare, 0.3)
@@ -296,7 +297,7 @@ func TestSchedulesForTheirWholeLength(t *testing.T) {
 			run(name, opt, tt.s, n, rate)
 			require.NoError(t, opt.SetLR(base))
 		}
-		if tt.rate == nil { // no formula: PyTorch divides by zero, or has no such end
+		if tt.rate == nil { // no formula, because PyTorch divides by zero or has no such end
 			s, err := optim.NewScheduler(opt, tt.s)
 			require.NoError(t, err, name)
 			for range n + min(1, n-1) {
@@ -307,8 +308,8 @@ func TestSchedulesForTheirWholeLength(t *testing.T) {
 	}
 }
 
-// TestSequentialSchedulesBeginAnew: the rates and momenta of random schedules, one after the other,
-// each counted from its own step 0. Milestones may be equal: such a schedule has no step.
+// TestSequentialSchedulesBeginAnew: random schedules run one after another, each from its own step
+// 0. Milestones may be equal; a schedule between equal ones has no step.
 func TestSequentialSchedulesBeginAnew(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	type row struct {

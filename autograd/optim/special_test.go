@@ -13,8 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// An element of a parameter that is -Inf, such as a logit that is masked for good, stays -Inf where its
-// gradient is 0: without a weight decay nothing is added to the gradient.
+// An element of a parameter that is -Inf, such as a permanently masked logit, stays -Inf if its
+// gradient is 0, because without a weight decay nothing is added to the gradient.
 func TestOptimizersKeepInfinities(t *testing.T) {
 	for name, optimizer := range map[string]func(*nn.Initializer, autograd.Parameters) optim.Optimizer{
 		"SGD": func(in *nn.Initializer, p autograd.Parameters) optim.Optimizer {
@@ -53,8 +53,8 @@ func TestOptimizersKeepInfinities(t *testing.T) {
 	}
 }
 
-// Without a first moment, as Wasserstein GANs are trained, a step goes by its own gradient alone,
-// however large the one before was.
+// Without a first moment, as in the training of Wasserstein GANs, a step depends only on its own
+// gradient, however large the previous one was.
 func TestAdamWithoutFirstMoment(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := nn.Init(b.Ctx, b.RT)

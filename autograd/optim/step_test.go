@@ -88,7 +88,7 @@ func TestOptimizersAgainstPlainFormulas(t *testing.T) {
 		require.NoError(t, err, name)
 		require.NoError(t, opt.SetLR(rate))
 		assert.Equal(t, rate, opt.LR())
-		for round := range 2 { // the second one after Close, which starts anew
+		for round := range 2 { // the second one after Close, with new state
 			require.NoError(t, tensor.CopyFrom(b.Ctx, p.Value(), []float64{1}))
 			if round == 1 {
 				require.NoError(t, opt.Prepare(b.Ctx))
@@ -108,7 +108,7 @@ func TestOptimizersAgainstPlainFormulas(t *testing.T) {
 	}
 }
 
-// TestOptimizersNameParameters in their errors.
+// TestOptimizersNameParameters: errors of optimisers name the parameter.
 func TestOptimizersNameParameters(t *testing.T) {
 	b := tapetest.Open(t, 2<<20)
 	p, q := b.Parameter(1), b.Parameter(1)
@@ -141,7 +141,8 @@ func TestOptimizersNameParameters(t *testing.T) {
 	require.NoError(t, opt.Close())
 }
 
-// TestStepsThatFail are errors, count nothing, and leave no gradient with the optimiser.
+// TestStepsThatFail: failed steps return errors, count nothing, and leave no gradient in the
+// optimiser.
 func TestStepsThatFail(t *testing.T) {
 	b := tapetest.Open(t, 2<<20)
 	for name, make := range tapetest.Optimizers {
@@ -151,7 +152,7 @@ func TestStepsThatFail(t *testing.T) {
 		tape := autograd.NewTape(b.Ctx, b.RT)
 		_, err = tape.Backward(tape.Sum(tape.Param(p)))
 		require.NoError(t, errors.Join(err, tape.Close()))
-		if name != "sgd_lr0_1" { // which has no state
+		if name != "sgd_lr0_1" { // it has no state
 			filler := b.Fill(0)
 			require.ErrorIs(t, opt.Step(b.Ctx), memcache.ErrOutOfMemory, name)
 			for _, block := range filler {
@@ -180,9 +181,9 @@ func TestStepsThatFail(t *testing.T) {
 	}
 }
 
-// TestMomentumThatComesAndGoes: momenta that change between steps, also from and to 0, against
+// TestMomentumThatComesAndGoes: momenta that change between steps, also from and to 0, agree with
 // PyTorch's formulas. SGD's buffer begins as the gradient of the first step with momentum, and
-// RMSprop's as 0; steps without momentum leave it alone.
+// RMSprop's as 0. Steps without momentum don't change it.
 func TestMomentumThatComesAndGoes(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(5, 6))
@@ -231,8 +232,8 @@ func TestMomentumThatComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestCapturedMomentumStaysOnOrOff: a captured step whose momentum is turned on or off is refused
-// at its replay, and other changes are not.
+// TestCapturedMomentumStaysOnOrOff: a replay fails if the momentum was turned on or off since the
+// capture; other changes of it are allowed.
 func TestCapturedMomentumStaysOnOrOff(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for name, make := range map[string]func(autograd.Parameters, float64) (optim.Optimizer, error){
@@ -277,13 +278,13 @@ func (s *places) Bring(_ context.Context, x *tensor.Tensor) error { s.here[x] = 
 func (s *places) Ahead(_ context.Context, x *tensor.Tensor) error { s.here[x] = true; return nil }
 func (s *places) Leave(_ context.Context, x *tensor.Tensor) error { delete(s.here, x); return nil }
 
-// TestPiecesThatFail: the error counts parameters and not pieces, and no state stays on the device,
-// neither of the piece that failed nor of the next one, which came early.
+// TestPiecesThatFail: the error counts parameters, not pieces, and no state stays on the device,
+// neither of the failed piece nor of the next one, which came early.
 func TestPiecesThatFail(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	failure := errors.New("no such kernel")
 	for piece, want := range []string{"0 of 4 parameters updated", "1 of 4 parameters updated", "3 of 4 parameters updated"} {
-		var ps autograd.Parameters // of which the first piece has one, the second two, and the third one
+		var ps autograd.Parameters // one in the first piece, two in the second, one in the third
 		for i, n := range []int{4, 2, 2, 1} {
 			p := b.Parameter(n)
 			p.SetGrad(tapetest.Upload(b, make([]float64, n)))
