@@ -19,13 +19,13 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// BenchmarkParallel is one training step of an MLP 784-width-width-10 with Adam, its data already
-// on the devices: those of up to 8 ranks that CISTERN_TEST_RANKS names, or two host devices. rows
-// are those of a rank. Processes that a launcher such as torchrun has started are a rank each; then
-// -test.benchtime is a number of steps. "alone" are ranks that train beside each other and exchange
-// nothing. The host does not wait after a step: the time includes the end of the last one.
-// KiB-at-most is the peak of allocated memory on the process' first rank, with workspaces but
-// without NCCL's own memory.
+// BenchmarkParallel measures one training step of an MLP 784-width-width-10 with Adam. The data is
+// already on the devices, which are those of up to 8 ranks in CISTERN_TEST_RANKS, or two host
+// devices. rows is the number of rows on each rank. If a launcher such as torchrun has started the
+// processes, each is one rank, and -test.benchtime is a number of steps. "alone" are ranks that
+// train at the same time without an exchange. The host does not wait after a step; the time
+// includes the end of the last one. KiB-at-most is the peak of allocated memory on the process's
+// first rank, with workspaces but without NCCL's own memory.
 func BenchmarkParallel(b *testing.B) {
 	for _, size := range []struct{ width, rows int }{{512, 128}, {512, 1024}, {4096, 1024}} {
 		for _, how := range []struct {
@@ -73,7 +73,7 @@ func benchCrew(b *testing.B) *tapetest.Crew {
 	return tapetest.NewCrew(b, min(ranks, 8), capacity, timeout)
 }
 
-// time lets ranks take steps.
+// time runs steps on the ranks.
 func (c parallelTraining) time(b *testing.B, rankGroup *tapetest.Crew, captured bool) {
 	size := rankGroup.Ranks[0].Size
 	steps := make([]func() error, size)
@@ -97,7 +97,7 @@ func (c parallelTraining) time(b *testing.B, rankGroup *tapetest.Crew, captured 
 			err = errors.Join(err, called(s.Ctx))
 		}
 		if captured && err == nil {
-			if err = s.Cache.EmptyCache(s.Ctx); err == nil { // what the first steps held outside of the graph's pool
+			if err = s.Cache.EmptyCache(s.Ctx); err == nil { // outside of the graph's pool
 				s.graph, err = s.RT.Capture(s.Ctx, called)
 			}
 			steps[r.N] = func() error { return s.graph.Replay(s.Ctx) }

@@ -13,8 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestBFloat16Parallel: ranks reduce float32 gradients, of whatever is sharded. They have the
-// losses of one rank with all of the batch except for rounding, and the bits of each other.
+// TestBFloat16Parallel: ranks reduce float32 gradients with any sharding. Except for rounding their
+// losses are those of one rank with the whole batch, and their parameters are bit-identical.
 func TestBFloat16Parallel(t *testing.T) {
 	c := mlpCourse
 	c.options = []nn.InitOption{nn.ComputeDtype(tensor.BFloat16)}

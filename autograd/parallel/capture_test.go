@@ -15,7 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// replayed takes steps by a graph after the first one, on even ones if mixed is true and eagerly on the others.
+// replayed takes the steps after the first one by a graph. If mixed is true it takes odd steps
+// eagerly.
 func replayed(mixed bool) func(*trainingRank, int) error {
 	return func(s *trainingRank, k int) (err error) {
 		if k == 0 || mixed && k%2 == 1 {
@@ -44,8 +45,8 @@ func replayed(mixed bool) func(*trainingRank, int) error {
 	}
 }
 
-// TestVerifyEveryReplay: passes that are replayed count, and the fourth pass is verified before it is
-// replayed. A capture counts nothing.
+// TestVerifyEveryReplay: replayed passes count, and the fourth pass is verified before its replay.
+// A capture does not count.
 func TestVerifyEveryReplay(t *testing.T) {
 	tapetest.NewCrew(t, 2, 64<<20, 0).Each(func(r *tapetest.Rank) (err error) {
 		c := mlpCourse
@@ -72,8 +73,8 @@ func TestVerifyEveryReplay(t *testing.T) {
 	})
 }
 
-// TestParallelCaptureNeedsAllGradients: whether others have a gradient can't be asked in a capture,
-// which says so and leaves all as it was.
+// TestParallelCaptureNeedsAllGradients: a capture can't find out whether other ranks have a
+// gradient, so it fails with this reason and changes nothing.
 func TestParallelCaptureNeedsAllGradients(t *testing.T) {
 	rankGroup := tapetest.NewCrew(t, 2, 64<<20, 0)
 	rankGroup.Each(func(r *tapetest.Rank) error {
@@ -103,7 +104,7 @@ func TestParallelCaptureNeedsAllGradients(t *testing.T) {
 }
 
 // TestCapturesThatFailLeaveRanksTogether: a capture that fails leaves no gradient, and the training
-// goes on, because no rank waits in a capture.
+// continues, because no rank waits in a capture.
 func TestCapturesThatFailLeaveRanksTogether(t *testing.T) {
 	failure := errors.New("a step that can't be captured")
 	for _, sharding := range shardings {
@@ -118,7 +119,7 @@ func TestCapturesThatFailLeaveRanksTogether(t *testing.T) {
 			x, y, err := s.batch(0)
 			for _, where := range []string{"in the step", "behind the pass"} {
 				_, failed := s.RT.Capture(s.Ctx, func(ctx context.Context) error {
-					if where == "in the step" { // whose state is not there
+					if where == "in the step" { // the step's state is not allocated
 						loss, err := s.train(ctx, x, y)
 						return errors.Join(err, loss.Release())
 					}

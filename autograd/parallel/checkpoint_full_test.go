@@ -21,7 +21,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// TestParallelCheckpointsOnAFullDisk fail on all ranks, which go on together.
+// TestParallelCheckpointsOnAFullDisk: on a full disk Save fails on all ranks, which continue
+// together.
 func TestParallelCheckpointsOnAFullDisk(t *testing.T) {
 	out, err := child.Test("^TestFullDiskProcess$", "CISTERN_TEST_FULL_DISK=1")
 	require.NoError(t, err, out)
@@ -31,8 +32,8 @@ func TestParallelCheckpointsOnAFullDisk(t *testing.T) {
 	require.Contains(t, out, "--- PASS: TestFullDiskProcess")
 }
 
-// TestFullDiskProcess has a process of its own, whose files it limits: the first write after the limit
-// is the one that fails.
+// TestFullDiskProcess runs in its own process and limits the size of its files, so that the first
+// write beyond the limit fails.
 func TestFullDiskProcess(t *testing.T) {
 	if os.Getenv("CISTERN_TEST_FULL_DISK") == "" {
 		t.Skip("run by TestParallelCheckpointsOnAFullDisk, in a process of its own")

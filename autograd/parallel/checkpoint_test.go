@@ -22,12 +22,13 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// checkpoint is what a training of several ranks goes on from.
+// checkpoint returns the Checkpoint of a training of several ranks.
 func (s *trainingRank) checkpoint() checkpoint.Checkpoint {
 	return checkpoint.Checkpoint{Model: s.model, Optimizer: s.opt, Scheduler: s.scheduler, Init: s.in, Ranks: s.dp, State: &s.losses}
 }
 
-// resumed is a training that saves after the 3rd step, in one training, and goes on from there in another one.
+// resumed runs a training that saves after the 3rd step, and a second one that continues from
+// there.
 func resumed(c parallelTraining, path string) (first, second parallelTraining) {
 	first, second = c, c
 	first.steps, first.step = 4, func(s *trainingRank, k int) error {
@@ -48,8 +49,8 @@ func resumed(c parallelTraining, path string) (first, second parallelTraining) {
 	return first, second
 }
 
-// TestParallelCheckpoints: ranks go on as if they had never stopped, to the bit, with their own
-// random numbers, however the state is sharded; the file is the same one.
+// TestParallelCheckpoints: ranks continue bit for bit as if they had never stopped, with their own
+// random numbers and with any sharding, and the file does not depend on the sharding.
 func TestParallelCheckpoints(t *testing.T) {
 	c := mlpCourse
 	c.model = func(in *nn.Initializer) nn.Layer {
@@ -89,8 +90,8 @@ func TestParallelCheckpointsOfFewElements(t *testing.T) {
 	require.Equal(t, c.trainOn(t, 2).bits, second.trainOn(t, 2).bits)
 }
 
-// TestParallelCheckpointsOfOtherRanks: a training goes on with another number of ranks, and without
-// any, and with a state that lives on the host.
+// TestParallelCheckpointsOfOtherRanks: a training continues with another number of ranks, without
+// ranks, and with a state on the host.
 func TestParallelCheckpointsOfOtherRanks(t *testing.T) {
 	c := mlpCourse
 	c.steps, c.schedule, c.alone = 7, optim.StepLR{Size: 2}, true
@@ -127,7 +128,7 @@ type offloading struct {
 
 func (o offloading) Close() error { return errors.Join(o.Adam.Close(), o.by.Close()) }
 
-// TestParallelCheckpointsThatFail on one rank fail on all.
+// TestParallelCheckpointsThatFail: a Save that fails on one rank fails on all.
 func TestParallelCheckpointsThatFail(t *testing.T) {
 	rankGroup := tapetest.NewCrew(t, 3, 64<<20, 20*time.Second)
 	folder := t.TempDir()
@@ -174,7 +175,7 @@ func TestParallelCheckpointsThatFail(t *testing.T) {
 	rankGroup.Part()
 }
 
-// TestParallelCheckpointOfARankThatLeaves: the older file stays when a rank leaves while rank 0 waits
+// TestParallelCheckpointOfARankThatLeaves: the older file stays if a rank leaves while rank 0 waits
 // for its part of the last tensor.
 func TestParallelCheckpointOfARankThatLeaves(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "checkpoint")
@@ -211,8 +212,8 @@ func TestParallelCheckpointOfARankThatLeaves(t *testing.T) {
 	require.Equal(t, "older", string(bytes))
 }
 
-// TestParallelCheckpointsOneByOne: while a checkpoint of sharded state is written no rank holds
-// more of it than its parts and one tensor.
+// TestParallelCheckpointsOneByOne: while a checkpoint of sharded state is written, each rank holds
+// only its parts and one whole tensor.
 func TestParallelCheckpointsOneByOne(t *testing.T) {
 	const width, layers = 64, 6
 	one := int64(width * width * 4)

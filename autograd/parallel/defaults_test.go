@@ -8,7 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// TestDefaultsOfParallelArePyTorchs: what a program leaves out is what PyTorch 2.11 documents as the default.
+// TestDefaultsOfParallelArePyTorchs: options that are left out have the defaults that PyTorch 2.11
+// documents.
 func TestDefaultsOfParallelArePyTorchs(t *testing.T) {
 	tapetest.RequireDefaults(t, "", []tapetest.Default{
 		{Names: "Config", Python: "bucket_cap_mb=25, broadcast_buffers=True", Got: func(*tapetest.Bench, *nn.Initializer) string {

@@ -28,15 +28,15 @@ type course struct {
 	Of    string // its names, as in a failtest.Row
 	cfg   parallel.Config
 	brief bool // the model is its last layer
-	// prepare comes before the operation, and nothing fails in it. nil: there is a Parallel.
+	// prepare runs before the operation, without failures. nil: make a Parallel.
 	prepare func(s *rankOf) error
 	do      func(ctx context.Context, s *rankOf) error
-	// tells is set if a rank whose operation fails ends the others' operation without closing its
+	// tells is set if a failed operation makes the others' operation fail without a Close of the
 	// communicator.
 	tells bool
-	// keeps is how many ranks, from rank 0 on, have the same parameters after a failure as before.
+	// keeps is the number of ranks, from rank 0 on, whose parameters a failure does not change.
 	keeps int
-	// after looks at what else a failure has left. nil: nothing.
+	// after checks the state after a failure. It may be nil.
 	after func(s *rankOf) error
 }
 
@@ -50,11 +50,11 @@ type rankOf struct {
 	x     *tensor.Tensor
 	dp    *parallel.Parallel
 	opt   *optim.Adam
-	got   any    // what an operation has returned
+	got   any    // the result of an operation
 	path  string // of a checkpoint
 }
 
-// crewOf is the ranks of a course, made anew for each try, as the documentation says.
+// crewOf is the ranks of a course. They are made again for each try, as the documentation demands.
 type crewOf struct {
 	*tapetest.FailingCrew
 	course course
@@ -64,7 +64,7 @@ type crewOf struct {
 	seen   []any
 }
 
-// row is one for a course.
+// row returns the failtest row of a course.
 func (c course) row() failtest.Row[*tapetest.FailingCrew] {
 	return failtest.Row[*tapetest.FailingCrew]{Of: c.Of, Make: func(t testing.TB, m *tapetest.FailingCrew) failtest.Trial {
 		g := &crewOf{FailingCrew: m, course: c, path: filepath.Join(t.TempDir(), "c"), met: true}
@@ -98,7 +98,7 @@ func (g *crewOf) begin() error {
 	})...)
 }
 
-// start makes a Parallel, and an optimiser behind it.
+// start makes a Parallel and then an optimiser.
 func (s *rankOf) start(ctx context.Context) (err error) {
 	if s.dp, err = parallel.New(ctx, s.Comm, s.model, s.cfg); err == nil {
 		s.opt = nn.Own(s.in, optim.NewAdam(s.model.Parameters(), optim.AdamConfig{LR: new(0.5)}))
@@ -107,17 +107,17 @@ func (s *rankOf) start(ctx context.Context) (err error) {
 	return err
 }
 
-// end frees all that the ranks have.
+// end frees everything that the ranks hold.
 func (g *crewOf) end() (err error) {
 	for _, s := range g.ranks {
 		err = errors.Join(err, s.dp.Close(), s.model.Parameters().ZeroGrad(s.Ctx), s.in.Close())
-		_ = s.Comm.Close() // the test has seen its error
+		_ = s.Comm.Close() // its error is already checked
 	}
 	g.ranks, g.met = nil, false
 	return err
 }
 
-// do is the operation on all ranks. If it fails on one of them, all ranks learn of it.
+// do runs the operation on all ranks. If it fails on one of them, it must fail on all.
 func (g *crewOf) do(ctx context.Context) error {
 	if g.ranks == nil {
 		if err := g.begin(); err != nil {
@@ -131,7 +131,7 @@ func (g *crewOf) do(ctx context.Context) error {
 		}
 		return g.course.do(with, g.ranks[r.N])
 	})
-	g.Benches[g.Victim].Faults.Disarm() // what follows can't fail
+	g.Benches[g.Victim].Faults.Disarm() // no more faults
 	if late != nil {
 		g.T.Error(late)
 	}
@@ -162,13 +162,13 @@ func (g *crewOf) do(ctx context.Context) error {
 	return own
 }
 
-// toldOf reports whether an error says that a rank has ended what the others are in.
+// toldOf reports whether an error is that of an operation which another rank has aborted.
 func toldOf(err error, rank int) bool {
 	var e *device.CollectiveError
 	return errors.Is(err, device.ErrAborted) && (!errors.As(err, &e) || slices.Contains(e.Ranks, rank))
 }
 
-// see shows the parameters that a failure keeps, or after a success all that the ranks have.
+// see returns the parameters that a failure keeps, or after a success the state of all ranks.
 func (g *crewOf) see(all bool) {
 	g.seen = nil
 	for _, s := range g.ranks {
@@ -193,11 +193,11 @@ func (g *crewOf) see(all bool) {
 	}
 }
 
-// pass is a forward and a backward pass of the first layers.
+// pass makes a forward and a backward pass of the first layers.
 func (s *rankOf) pass(ctx context.Context, layers int) error {
 	tape := autograd.NewTape(ctx, s.RT)
 	for _, p := range s.model.Parameters() {
-		tape.Param(p.Parameter) // a tape that fails later tells the other ranks
+		tape.Param(p.Parameter) // a later failure of the tape then aborts the communicator
 	}
 	_, err := tape.Backward(tape.Mean(tape.Square(s.model[:min(layers, len(s.model))].Forward(tape, tape.Input(s.x)))))
 	return errors.Join(err, tape.Close())
@@ -205,24 +205,24 @@ func (s *rankOf) pass(ctx context.Context, layers int) error {
 
 func pass(ctx context.Context, s *rankOf) error { return s.pass(ctx, 3) }
 
-// passed is a rank with gradients.
+// passed prepares a rank with gradients.
 func passed(s *rankOf) error {
 	return errors.Join(s.start(s.Ctx), s.pass(s.Ctx, 3), s.RT.Synchronize(s.Ctx))
 }
 
 func step(ctx context.Context, s *rankOf) error { return s.opt.Step(ctx) }
 
-// small is a configuration with a bucket for each gradient.
+// small returns a Config with a bucket for each gradient.
 func small(s parallel.Sharding) parallel.Config {
 	return parallel.Config{Shard: s, BucketBytes: 1, FirstBucketBytes: 1}
 }
 
-// checkpoint is what is saved of the training.
+// checkpoint returns the Checkpoint of the training.
 func (s *rankOf) checkpoint() checkpoint.Checkpoint {
 	return checkpoint.Checkpoint{Model: s.model, Optimizer: s.opt, Init: s.in, Ranks: s.dp}
 }
 
-// stepped is a rank after a step, and rank 0 has an older file.
+// stepped prepares a rank after a step; rank 0 has an older file.
 func stepped(s *rankOf) error {
 	err := errors.Join(passed(s), s.opt.Step(s.Ctx), s.model.Parameters().ZeroGrad(s.Ctx), s.checkpoint().Save(s.Ctx, s.path+".want"))
 	if s.N == 0 {
@@ -231,7 +231,7 @@ func stepped(s *rankOf) error {
 	return err
 }
 
-// saves is a checkpoint that is saved.
+// saves returns a course that saves a checkpoint.
 func saves(ctx context.Context, s *rankOf) error {
 	err := s.checkpoint().Save(ctx, s.path)
 	if err == nil && s.N == 0 {
@@ -240,7 +240,7 @@ func saves(ctx context.Context, s *rankOf) error {
 	return err
 }
 
-// olderOrWhole: the older file stays until the new one is whole.
+// olderOrWhole checks that the older file stays until the new one is complete.
 func olderOrWhole(s *rankOf) error {
 	got, err := os.ReadFile(s.path)
 	want, failed := os.ReadFile(s.path + ".want")
@@ -250,10 +250,10 @@ func olderOrWhole(s *rankOf) error {
 	return nil
 }
 
-// loads is a checkpoint that is loaded.
+// loads returns a course that loads a checkpoint.
 func loads(ctx context.Context, s *rankOf) error { return s.checkpoint().Load(ctx, s.path+".want") }
 
-// captures is a pass that is captured and replayed.
+// captures returns a course that captures and replays a pass.
 func captures(ctx context.Context, s *rankOf) error {
 	graph, err := s.RT.Capture(ctx, func(ctx context.Context) error { return s.pass(ctx, 3) })
 	if err == nil {
@@ -296,7 +296,8 @@ var courses = []course{
 }
 
 // TestEveryFailure: whichever driver call, allocation or check of a context of one rank fails, no
-// rank waits for the communicator's timeout, all learn of it, and a new group trains as ever.
+// rank waits for the communicator's timeout, all ranks get an error, and a new group trains
+// normally.
 func TestEveryFailure(t *testing.T) {
 	var rows []failtest.Row[*tapetest.FailingCrew]
 	for _, c := range courses {

@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// train is a rank's training on its half of the exclusive or. It returns the last loss.
+// train trains a rank on its half of the exclusive or. It returns the last loss.
 func train(ctx context.Context, env *tensor.Runtime, id device.CommunicatorID, rank, size int) (loss float64, err error) {
 	comm, err := env.Device().(device.Collectives).NewCommunicator(ctx, id, rank, size, device.CommunicatorOptions{Overlapped: true})
 	if err != nil {

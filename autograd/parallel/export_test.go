@@ -6,13 +6,13 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// What tests use of the package that programs can't, by the file that it is of.
+// Unexported parts of the package for tests, by their files.
 
 // parallel.go and its parts
 
 const DefaultBucketBytes = defaultBucketBytes
 
-// ExchangeOf is what a Parallel exchanges with.
+// ExchangeOf returns the communicator and stream of a Parallel.
 func ExchangeOf(d *Parallel) (stream *device.Stream, comm *device.Communicator) {
 	return &d.stream, &d.comm
 }

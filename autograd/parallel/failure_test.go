@@ -20,22 +20,22 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestParallelFailures: whatever happens to one rank in a step, the others' step ends, soon, with
-// an error that names it.
+// TestParallelFailures: if one rank fails in a step in any way, the others' step soon returns an
+// error that names the failure.
 func TestParallelFailures(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	own := errors.New("its own")
 	for name, c := range map[string]struct {
-		does  func(s *trainingRank, over chan struct{}) error // by rank 1, in the place of step 2
-		own   error                                           // what it gets; nil: nothing
-		class error                                           // what the others get
+		does  func(s *trainingRank, over chan struct{}) error // run by rank 1 instead of step 2
+		own   error                                           // rank 1's error; nil: none
+		class error                                           // the others' error
 		words []string
 	}{
 		"an error": {func(*trainingRank, chan struct{}) error { return own }, own, device.ErrAborted, []string{"rank 1 has closed"}},
 		"a panic":  {func(*trainingRank, chan struct{}) error { panic(own) }, own, device.ErrAborted, []string{"rank 1 has closed"}},
 		"an error of Backward": {func(s *trainingRank, over chan struct{}) error {
 			err := failingStep(s, own)
-			<-over // it is Backward that tells the others, not Close
+			<-over // Backward aborts the communicator, not Close
 			return err
 		}, own, device.ErrAborted, []string{"rank 1 has aborted"}},
 		"an error before Backward": {func(s *trainingRank, over chan struct{}) error {
@@ -86,7 +86,7 @@ func TestParallelFailures(t *testing.T) {
 					if r.N != 1 {
 						left <- struct{}{}
 					}
-					_ = r.Comm.Close() // it returns what has ended it
+					_ = r.Comm.Close() // it returns the error that ended it
 					err = errors.Join(err, nn.ParametersOf(s.model).ZeroGrad(r.Ctx), s.end())
 				}()
 				for k := 0; k < 4 && err == nil; k++ {
@@ -119,7 +119,7 @@ func TestParallelFailures(t *testing.T) {
 	}
 }
 
-// failingStep is a step whose backward pass fails at its end, when gradients are on their way.
+// failingStep is a step whose backward pass fails at its end, while gradients are in flight.
 func failingStep(s *trainingRank, err error) error {
 	xs, ys, shape := s.data(2)
 	tape := autograd.NewTape(s.Ctx, s.RT)
@@ -133,8 +133,8 @@ func failingStep(s *trainingRank, err error) error {
 	return errors.Join(failed, e, y.Release())
 }
 
-// TestParallelMemoryOfAFailedPass: gradients that are on their way when a pass fails can be freed
-// at once, and are nobody else's before they have arrived.
+// TestParallelMemoryOfAFailedPass: gradients that are in flight when a pass fails can be freed at
+// once, and their memory is not reused before they have arrived.
 func TestParallelMemoryOfAFailedPass(t *testing.T) {
 	rankGroup := tapetest.NewCrew(t, 1, 64<<20, 0)
 	rankGroup.Each(func(r *tapetest.Rank) (err error) {
@@ -145,7 +145,7 @@ func TestParallelMemoryOfAFailedPass(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(s.eager(0), s.RT.Synchronize(r.Ctx), streamOf(s.dp).Synchronize(r.Ctx)); err != nil { // kernels are loaded
+		if err := errors.Join(s.eager(0), s.RT.Synchronize(r.Ctx), streamOf(s.dp).Synchronize(r.Ctx)); err != nil {
 			return err
 		}
 		release := cisterntest.Hold(t, streamOf(s.dp))
@@ -195,8 +195,8 @@ func (e *endless) GroupEnd() error {
 	return err
 }
 
-// TestParallelBuffersOfAFailedPass: buffers that are on their way when a pass fails can be freed at
-// once, and are nobody else's before they have arrived.
+// TestParallelBuffersOfAFailedPass: buffers that are in flight when a pass fails can be freed at
+// once, and their memory is not reused before they have arrived.
 func TestParallelBuffersOfAFailedPass(t *testing.T) {
 	tapetest.NewCrew(t, 1, 64<<20, 0).Each(func(r *tapetest.Rank) (err error) {
 		in := nn.Init(r.Ctx, r.RT, nn.Seed(1))
@@ -206,7 +206,7 @@ func TestParallelBuffersOfAFailedPass(t *testing.T) {
 			return err
 		}
 		s := &trainingRank{Rank: r, training: &mlpCourse, in: in, model: model, dp: dp}
-		if err := errors.Join(s.pass(0), s.RT.Synchronize(r.Ctx), streamOf(dp).Synchronize(r.Ctx)); err != nil { // kernels are loaded
+		if err := errors.Join(s.pass(0), s.RT.Synchronize(r.Ctx), streamOf(dp).Synchronize(r.Ctx)); err != nil {
 			return err
 		}
 		release := cisterntest.Hold(t, streamOf(dp))
@@ -237,7 +237,8 @@ func TestParallelBuffersOfAFailedPass(t *testing.T) {
 	})
 }
 
-// TestParallelRefuses what can't be: each error names what is wrong, on every rank that can know.
+// TestParallelRefuses: invalid models and options return a specific error on every rank that can
+// detect them.
 func TestParallelRefuses(t *testing.T) {
 	rankGroup := tapetest.NewCrew(t, 3, 64<<20, 0)
 	like := func(in *nn.Initializer) any { return in.Linear(4, 3) }
@@ -315,7 +316,7 @@ func TestParallelRefuses(t *testing.T) {
 	rankGroup.Part()
 }
 
-// TestNoSyncEndsWithAnErrorOrAPanic: the pass after it is reduced.
+// TestNoSyncEndsWithAnErrorOrAPanic: after an error or a panic in NoSync the next pass is reduced.
 func TestNoSyncEndsWithAnErrorOrAPanic(t *testing.T) {
 	failure := errors.New("a batch that can't be read")
 	for _, f := range []func() error{func() error { return failure }, func() error { panic(failure) }} {
@@ -343,7 +344,8 @@ func TestNoSyncEndsWithAnErrorOrAPanic(t *testing.T) {
 	}
 }
 
-// TestAPassOfOneRankMayFailInNoSync: no other rank waits for it, so that the next pass is reduced.
+// TestAPassOfOneRankMayFailInNoSync: no other rank waits for a pass in NoSync that fails on one
+// rank, so the next pass is reduced.
 func TestAPassOfOneRankMayFailInNoSync(t *testing.T) {
 	failure := errors.New("a batch that can't be read")
 	c := mlpCourse.brief()

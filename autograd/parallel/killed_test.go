@@ -19,7 +19,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// killing is what happens to a rank, and when.
+// killing is the failure of a rank, and its time.
 type killing struct {
 	rank, kind int
 	step       int // of an error, a panic and a hang
@@ -28,9 +28,9 @@ type killing struct {
 
 var kinds = []string{"nothing", "an error", "a panic", "a hang", "a kernel fails", "no memory"}
 
-// TestParallelKilledRanks: ranks die at random moments, and those that are left end soon; all are
-// started anew, as a launcher does, until the training is done. It is the one that nothing happened
-// to, to the bit.
+// TestParallelKilledRanks: ranks are killed at random moments, and the remaining ranks end soon.
+// All are restarted, as by a launcher, until the training is complete. Its result is bit-identical
+// to that of a training without failures.
 func TestParallelKilledRanks(t *testing.T) {
 	programs := tapetest.Rounds(20, 5) // the first kills of five are of every kind
 	killed := map[string]int{}
@@ -71,7 +71,8 @@ func TestParallelKilledRanks(t *testing.T) {
 	require.Greater(t, len(killed), 1)
 }
 
-// attempt trains from the checkpoint on, if there is one. It reports whether the training was done.
+// attempt trains from the checkpoint on, if there is one. It reports whether the training is
+// complete.
 func (c parallelTraining) attempt(t *testing.T, n int, k killing, path, what string) (got record, done bool) {
 	const timeout = time.Second
 	rankGroup := tapetest.NewCrew(t, n, 8<<20, timeout)
@@ -97,7 +98,7 @@ func (c parallelTraining) attempt(t *testing.T, n int, k killing, path, what str
 			if r.N != k.rank {
 				left <- struct{}{}
 			}
-			_ = r.Comm.Close() // it returns what has ended it
+			_ = r.Comm.Close() // it returns the error that ended it
 			all[r.N].losses = s.losses
 			if err == nil {
 				all[r.N].bits, err = s.bits()
@@ -146,7 +147,7 @@ func (c parallelTraining) attempt(t *testing.T, n int, k killing, path, what str
 	failed := errors.Join(errs...)
 	if failed != nil {
 		for r, err := range errs {
-			if err == nil { // it has seen the end before
+			if err == nil { // it ended before the failure
 				require.Len(t, all[r].losses, c.steps, "%s: rank %d does not know: %v", what, r, failed)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // TestLoopOfRanks: the ranks of a Loop exchange the gradients of a step once, and take the step
-// that one rank takes on all of the batches, however the training is sharded.
+// that one rank takes on all of the batches, with any sharding.
 func TestLoopOfRanks(t *testing.T) {
 	c := mlpCourse.brief()
 	loops := make([]optim.Loop, 2)

@@ -18,7 +18,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// unwrapping is a communicator that takes the streams of [cisterntest.Unrecordable] for what they hide.
+// unwrapping is a communicator that unwraps the streams of [cisterntest.Unrecordable].
 type unwrapping struct{ device.Communicator }
 
 func (u unwrapping) AllReduce(s device.Stream, dst, src device.Ptr, count int64, t device.DataType, op device.ReduceOp) error {
@@ -29,8 +29,8 @@ func (u unwrapping) ReduceScatter(s device.Stream, dst, src device.Ptr, count in
 	return u.Communicator.ReduceScatter(s.(cisterntest.Unrecordable).Stream, dst, src, count, t, op)
 }
 
-// TestParallelTellsOnce: a stream on which nothing can be recorded any more fails whatever a pass
-// tries, and the error of the pass says so once.
+// TestParallelTellsOnce: on a stream that records no more events every operation of a pass fails,
+// and the error of the pass contains the cause once.
 func TestParallelTellsOnce(t *testing.T) {
 	for _, cfg := range []parallel.Config{{}, {BucketBytes: 1, FirstBucketBytes: 1}, {Shard: parallel.ShardGradients}, {Shard: parallel.ShardGradients, BucketBytes: 1, FirstBucketBytes: 1}} {
 		rankGroup := tapetest.NewCrew(t, 1, 4<<20, time.Minute)
@@ -60,9 +60,8 @@ func TestParallelTellsOnce(t *testing.T) {
 	}
 }
 
-// TestParallelUnfrozen: a parameter that was frozen at the start and trains later is an error of
-// the next pass on every rank, even if it is the only one that trains, in NoSync too, and not
-// behind Close.
+// TestParallelUnfrozen: if a parameter was frozen at New and trains later, the next pass fails on
+// every rank, even if no other parameter trains, and in NoSync, but not after Close.
 func TestParallelUnfrozen(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		for _, alone := range []bool{false, true} {
@@ -97,7 +96,7 @@ func TestParallelUnfrozen(t *testing.T) {
 					return err
 				}
 				done()
-				passed.Wait() // what comes aborts the communicator
+				passed.Wait() // the next pass aborts the communicator
 				if frozen.Grad() != nil {
 					return errors.New("it has a gradient")
 				}
@@ -122,7 +121,7 @@ func TestParallelUnfrozen(t *testing.T) {
 				if err := pass(); err != nil {
 					return err
 				}
-				_ = r.Comm.Close() // the pass has ended it
+				_ = r.Comm.Close() // the pass has aborted it
 				return errors.Join(model.Parameters().ZeroGrad(r.Ctx), in.Close())
 			})
 		}

@@ -159,7 +159,7 @@ func (r *replica) Refuses(other autograd.Attachment) error {
 // refusesAway refuses attachments that move the parameter's memory off the device.
 func refusesAway(a autograd.Attachment) error {
 	if _, ok := a.(autograd.Opener); ok {
-		return fmt.Errorf("%w: the ranks of a Parallel exchange it on the device, and it is offloaded: close the Parallel, or call offload.Parameters with nil, before the other", autograd.ErrInvalid)
+		return fmt.Errorf("%w: a parameter can't be in a Parallel and offloaded at the same time: first close the Parallel, or call offload.Parameters with nil", autograd.ErrInvalid)
 	}
 	return nil
 }

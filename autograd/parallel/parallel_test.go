@@ -19,8 +19,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestParallelIsOneRank: ranks with a part of each batch have the losses of one rank with all of
-// it, and the bits of each other and of the next run.
+// TestParallelIsOneRank: ranks with a part of each batch have the losses of one rank with the whole
+// batch, and are bit-identical to each other and to the next run.
 func TestParallelIsOneRank(t *testing.T) {
 	for name, c := range map[string]parallelTraining{"mlp": mlpCourse.brief(), "cnn": cnnCourse.brief()} {
 		t.Run(name, func(t *testing.T) {
@@ -42,8 +42,8 @@ func TestParallelIsOneRank(t *testing.T) {
 	}
 }
 
-// TestParallelHandsOver: steps that do nothing on the communication stream but reduce gradients;
-// the race detector looks at them.
+// TestParallelHandsOver: steps in which the communication stream only reduces gradients, for the
+// race detector.
 func TestParallelHandsOver(t *testing.T) {
 	c := mlpCourse
 	want := c.trainOn(t, 2)
@@ -64,8 +64,8 @@ func TestParallelHandsOver(t *testing.T) {
 	require.Equal(t, want.bits, c.trainOn(t, 2).bits)
 }
 
-// TestParallelWaitsOnTheDevice: while one of the two streams of every rank stands still the step on
-// the other is queued to its end, and nothing of it runs ahead.
+// TestParallelWaitsOnTheDevice: while one of the two streams of every rank is stopped, the whole
+// step is queued on the other, and none of its work runs too early.
 func TestParallelWaitsOnTheDevice(t *testing.T) {
 	for _, sharding := range append([]parallel.Sharding{parallel.ShardNothing}, shardings...) {
 		c := mlpCourse.brief()
@@ -77,7 +77,7 @@ func TestParallelWaitsOnTheDevice(t *testing.T) {
 			"the communication": func(s *trainingRank) device.Stream { return streamOf(s.dp) },
 		} {
 			c.step = func(s *trainingRank, k int) error {
-				if k == 0 { // kernels are loaded, ranks connected, the order of the buckets is learned
+				if k == 0 { // loads kernels, connects ranks, learns the order of the buckets
 					return s.eager(k)
 				}
 				x, y, err := s.batch(k)
@@ -89,7 +89,7 @@ func TestParallelWaitsOnTheDevice(t *testing.T) {
 				}
 				release := cisterntest.Hold(t, stands(s))
 				loss, err := s.train(s.Ctx, x, y)
-				time.Sleep(2 * time.Millisecond) // what does not wait runs meanwhile
+				time.Sleep(2 * time.Millisecond) // work that does not wait runs meanwhile
 				release()
 				if err == nil {
 					err = s.lost(loss)
@@ -103,7 +103,8 @@ func TestParallelWaitsOnTheDevice(t *testing.T) {
 	}
 }
 
-// TestParallelBucketsDontCount: however gradients are cut into buckets, each is the mean in the order of the ranks.
+// TestParallelBucketsDontCount: with any division into buckets each gradient is the mean in the
+// order of the ranks.
 func TestParallelBucketsDontCount(t *testing.T) {
 	mlp := mlpCourse.brief()
 	want := mlp.trainOn(t, cisterntest.Ranks(3))
@@ -116,8 +117,8 @@ func TestParallelBucketsDontCount(t *testing.T) {
 	}
 }
 
-// crossed is a model whose last layer computes first: the order of its gradients is not that of its
-// parameters from behind.
+// crossed is a model whose last layer computes first, so the order of its gradients is not the
+// reverse order of its parameters.
 type crossed struct{ Late, Early *nn.Linear }
 
 func (m crossed) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
@@ -127,8 +128,8 @@ func (m crossed) Parameters() autograd.Parameters {
 	return nn.ParametersOf(struct{ Late, Early *nn.Linear }(m))
 }
 
-// TestParallelBucketsFollowTheBackwardPass: the first step's buckets are those of the parameters
-// from behind, the next ones those of the order in which gradients came.
+// TestParallelBucketsFollowTheBackwardPass: the first step's buckets are in the reverse order of
+// the parameters, and the next ones in the order of the final gradients.
 func TestParallelBucketsFollowTheBackwardPass(t *testing.T) {
 	c := parallelTraining{model: func(in *nn.Initializer) nn.Layer { return crossed{in.Linear(8, 5), in.Linear(6, 8)} }, input: []int{6}, classes: 5, batch: 12, optimizer: adamOf,
 		cfg: parallel.Config{BucketBytes: 1, FirstBucketBytes: 1}}
@@ -137,8 +138,8 @@ func TestParallelBucketsFollowTheBackwardPass(t *testing.T) {
 	require.Equal(t, [][]string{{"late.weight"}, {"late.bias"}, {"early.weight"}, {"early.bias"}}, c.trainOn(t, 2).orders)
 }
 
-// TestBucketsAreFullAtTheirSizes: a bucket takes no more gradients once it has its bytes, the first
-// one FirstBucketBytes and the others BucketBytes.
+// TestBucketsAreFullAtTheirSizes: the first bucket is full at FirstBucketBytes, the others at
+// BucketBytes.
 func TestBucketsAreFullAtTheirSizes(t *testing.T) {
 	const layer = 4 * 4 * 4
 	c := parallelTraining{input: []int{4}, classes: 4, batch: 4, optimizer: adamOf, cfg: parallel.Config{FirstBucketBytes: layer, BucketBytes: 2 * layer}}
@@ -167,7 +168,7 @@ func TestParallelReducesBesideTheBackwardPass(t *testing.T) {
 		for _, tape := range s.in.Steps(1) {
 			x := s.in.Tensor(make([]float64, 40), 2, 20)
 			labels := s.in.Labels([]int{1, 2}, 5)
-			mark := func(x *autograd.Variable) *autograd.Variable { // an operation that looks, when its backward step runs
+			mark := func(x *autograd.Variable) *autograd.Variable { // its backward step checks
 				return tape.Func("mark", []*autograd.Variable{x}, func(c *autograd.Call) (*tensor.Tensor, error) { return r.RT.Copy(c.Context(), c.Input(0)) },
 					func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 						reduced = parallel.ReducedOf(s.dp)
@@ -180,7 +181,7 @@ func TestParallelReducesBesideTheBackwardPass(t *testing.T) {
 				return err
 			}
 		}
-		if reduced != 4 { // of 6, the last of which waits for the end
+		if reduced != 4 { // of 6; the last waits for the end of the pass
 			return fmt.Errorf("%d buckets were reduced before the first layer's backward step", reduced)
 		}
 		return errors.Join(s.in.Err(), s.dp.Err(), s.opt.ZeroGrad(r.Ctx))
@@ -188,7 +189,8 @@ func TestParallelReducesBesideTheBackwardPass(t *testing.T) {
 	rankGroup.Part()
 }
 
-// TestParallelAccumulates: gradients that add up without an exchange are those of one larger batch.
+// TestParallelAccumulates: gradients that accumulate without an exchange are those of one larger
+// batch.
 func TestParallelAccumulates(t *testing.T) {
 	const parts = 3
 	pass := func(s *trainingRank, k int) error {
@@ -252,7 +254,7 @@ func toInts(ys []int32) (all []int) {
 	return all
 }
 
-// forked uses, of three layers, the one that a number says.
+// forked uses one of three layers, by a number.
 type forked struct {
 	A, B, C *nn.Linear
 	which   *int
@@ -265,8 +267,8 @@ func (m forked) Parameters() autograd.Parameters {
 	return nn.ParametersOf(struct{ A, B, C *nn.Linear }{m.A, m.B, m.C})
 }
 
-// TestParallelUnusedParameters: what one rank has not used gets the mean of all, with zeros for
-// those that have not; what no rank has used gets nothing, and is not updated.
+// TestParallelUnusedParameters: a parameter that some ranks have not used gets the mean with zeros
+// for these ranks. One that no rank has used gets no gradient and is not updated.
 func TestParallelUnusedParameters(t *testing.T) {
 	ranks := cisterntest.Ranks(3)
 	rankGroup := tapetest.NewCrew(t, ranks, 64<<20, 0)
@@ -279,7 +281,7 @@ func TestParallelUnusedParameters(t *testing.T) {
 			return err
 		}
 		x := in.Tensor([]float64{1, float64(10 * (r.N + 1))}, 1, 2)
-		for step, plan := range [][]int{{0, 1, 0}, {2, 2, 2}, {1, 0, 0}} { // who uses which layer
+		for step, plan := range [][]int{{0, 1, 0}, {2, 2, 2}, {1, 0, 0}} { // the layer that each rank uses
 			which = plan[r.N]
 			for _, tape := range in.Steps(1) {
 				if _, err := tape.Backward(tape.Sum(m.Forward(tape, tape.Input(x)))); err != nil {
@@ -333,7 +335,7 @@ func TestParallelBuffers(t *testing.T) {
 	require.NotEqual(t, all[0].bits, all[1].bits)
 }
 
-// TestParallelVerify names what differs, and where.
+// TestParallelVerify: the error names the tensor that differs, and the ranks.
 func TestParallelVerify(t *testing.T) {
 	rankGroup := tapetest.NewCrew(t, 4, 64<<20, 0)
 	rankGroup.Each(func(r *tapetest.Rank) (err error) {
@@ -366,7 +368,7 @@ func TestParallelVerify(t *testing.T) {
 	rankGroup.Part()
 }
 
-// TestVerifyEvery: of passes that are reduced the third one is the first that ends with Verify.
+// TestVerifyEvery: the third reduced pass is the first one that ends with Verify.
 func TestVerifyEvery(t *testing.T) {
 	tapetest.NewCrew(t, 2, 64<<20, 0).Each(func(r *tapetest.Rank) (err error) {
 		c := mlpCourse
@@ -389,7 +391,8 @@ func TestVerifyEvery(t *testing.T) {
 	})
 }
 
-// TestParallelTwoModels: two models on one tape, each with a communicator of its own, are what one of both is.
+// TestParallelTwoModels: two models on one tape, each with its own communicator, train like one
+// model of both.
 func TestParallelTwoModels(t *testing.T) {
 	train := func(apart bool) []uint32 {
 		rankGroup := tapetest.NewCrew(t, cisterntest.Ranks(3), 64<<20, 0)

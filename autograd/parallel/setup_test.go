@@ -25,17 +25,17 @@ type parallelTraining struct {
 	model     func(*nn.Initializer) nn.Layer
 	input     []int // of a sample
 	classes   int
-	batch     int // of all ranks
+	batch     int // rows of all ranks
 	steps     int
 	cfg       parallel.Config
-	alone     bool // there is no Parallel
+	alone     bool // without a Parallel
 	optimizer func(*nn.Initializer, autograd.Parameters) optim.Optimizer
 	clip      float64
-	prepare   bool // the optimiser's state is there before the first step
+	prepare   bool // allocate the optimiser's state before the first step
 	schedule  optim.Schedule
 	options   []nn.InitOption
 	reset     bool // all steps are on one tape
-	// step takes a step in the place of the usual one; nil: train.
+	// step takes a step instead of train; may be nil.
 	step func(s *trainingRank, k int) error
 }
 
@@ -98,7 +98,7 @@ func (s *trainingRank) end() error {
 	return errors.Join(append(errs, s.in.Close())...)
 }
 
-// data is this rank's part of the k-th batch.
+// data returns this rank's part of the k-th batch.
 func (s *trainingRank) data(k int) (xs []float32, ys []int32, shape []int) {
 	c := s.training
 	size := 1
@@ -117,7 +117,7 @@ func (s *trainingRank) data(k int) (xs []float32, ys []int32, shape []int) {
 	return all[s.N*n*size:][:n*size], labels[s.N*n:][:n], append([]int{n}, c.input...)
 }
 
-// train is a step, and returns the loss of this rank.
+// train takes a step and returns the loss of this rank.
 func (s *trainingRank) train(ctx context.Context, x, y *tensor.Tensor) (loss *tensor.Tensor, err error) {
 	if s.training.reset {
 		if s.kept == nil {
@@ -158,7 +158,7 @@ func (s *trainingRank) on(tape *autograd.Tape, ctx context.Context, x, y *tensor
 	return loss, err
 }
 
-// batch is the k-th one.
+// batch uploads the k-th batch.
 func (s *trainingRank) batch(k int) (x, y *tensor.Tensor, err error) {
 	xs, ys, shape := s.data(k)
 	if x, err = tensor.FromSlice(s.Ctx, s.RT, xs, shape...); err != nil {
@@ -183,7 +183,7 @@ func (s *trainingRank) eager(k int) error {
 	return errors.Join(err, loss.Release(), x.Release(), y.Release())
 }
 
-// lost notes a loss.
+// lost records a loss.
 func (s *trainingRank) lost(loss *tensor.Tensor) error {
 	l, err := tensor.Item[float32](s.Ctx, loss)
 	s.losses = append(s.losses, l)
@@ -193,7 +193,7 @@ func (s *trainingRank) lost(loss *tensor.Tensor) error {
 	return err
 }
 
-// bits are the parameters and buffers, to the bit.
+// bits returns the bits of the parameters and buffers.
 func (s *trainingRank) bits() (all []uint32, err error) {
 	named, err := nn.StateDict(s.model)
 	for _, t := range named {
@@ -209,17 +209,17 @@ func (s *trainingRank) bits() (all []uint32, err error) {
 	return all, err
 }
 
-// record is what a training has come to.
+// record is the result of a training.
 type record struct {
 	losses []float32
 	bits   []uint32
 	orders [][]string // of the buckets
 	peak   int64      // bytes requested, of the rank
-	held   int64      // bytes requested when all was trained
-	grads  int64      // bytes requested that a backward pass leaves
+	held   int64      // bytes requested after the training
+	grads  int64      // bytes requested after a backward pass
 }
 
-// trainOn trains n ranks, and returns what rank 0 has; the others have the same to the bit.
+// trainOn trains n ranks and returns rank 0's record; the other ranks' results are bit-identical.
 func (c parallelTraining) trainOn(t testing.TB, n int) record {
 	t.Helper()
 	all := c.trainAllOn(t, n)
@@ -255,7 +255,7 @@ func (c parallelTraining) trainAllOn(t testing.TB, n int) []record {
 			return err
 		}
 		all[r.N].peak = r.Cache.Stats().RequestedBytes.All.Peak - r.OwnBytes
-		if err := errors.Join(r.RT.Synchronize(r.Ctx), r.Cache.EmptyCache(r.Ctx)); err != nil { // which polls what was freed beside other streams
+		if err := errors.Join(r.RT.Synchronize(r.Ctx), r.Cache.EmptyCache(r.Ctx)); err != nil { // polls frees
 			return err
 		}
 		all[r.N].held = r.Cache.Stats().RequestedBytes.All.Current - r.OwnBytes
@@ -282,7 +282,7 @@ func (c parallelTraining) trainAllOn(t testing.TB, n int) []record {
 	return all
 }
 
-// pass is a forward and a backward pass.
+// pass makes a forward and a backward pass.
 func (s *trainingRank) pass(k int) error {
 	xs, ys, shape := s.data(k)
 	y, err := tensor.FromSlice(s.Ctx, s.RT, ys)
@@ -294,7 +294,7 @@ func (s *trainingRank) pass(k int) error {
 	return errors.Join(err, tape.Close(), y.Release())
 }
 
-// streamOf is the stream that a Parallel exchanges on.
+// streamOf returns the communication stream of a Parallel.
 func streamOf(d *parallel.Parallel) device.Stream {
 	stream, _ := parallel.ExchangeOf(d)
 	return *stream
@@ -313,7 +313,8 @@ var (
 	cnnCourse = parallelTraining{model: smallCNN, input: []int{1, 10, 10}, classes: 5, batch: 24, steps: 8, optimizer: adamOf, cfg: parallel.Config{BucketBytes: 600, FirstBucketBytes: 100}}
 )
 
-// brief is the training with few steps under -short, for tests in which all is seen in the first of them.
+// brief returns the training with few steps under -short, for tests whose claims show in the first
+// steps.
 func (c parallelTraining) brief() parallelTraining {
 	c.steps = tapetest.Rounds(c.steps, 5)
 	return c

@@ -22,7 +22,7 @@ import (
 
 var shardings = []parallel.Sharding{parallel.ShardState, parallel.ShardGradients}
 
-// TestParallelShardedClipping: the norm is that of all gradients, whoever has them.
+// TestParallelShardedClipping: the norm is that of all gradients, on all ranks.
 func TestParallelShardedClipping(t *testing.T) {
 	for name, step := range map[string]func(*trainingRank, int) error{"eager": nil, "replayed": replayed(false)} {
 		c := mlpCourse.brief()
@@ -38,8 +38,8 @@ func TestParallelShardedClipping(t *testing.T) {
 	}
 }
 
-// TestParallelShardedNorms: each norm, of sharded gradients and of others beside them, is that of
-// one rank; so is what is clipped.
+// TestParallelShardedNorms: each norm of sharded and whole gradients equals that of one rank, and
+// so do the clipped gradients.
 func TestParallelShardedNorms(t *testing.T) {
 	rankGroup := tapetest.NewCrew(t, cisterntest.Ranks(3), 64<<20, 0)
 	rankGroup.Each(func(r *tapetest.Rank) (err error) {
@@ -115,7 +115,8 @@ func TestParallelShardedNorms(t *testing.T) {
 	rankGroup.Part()
 }
 
-// TestParallelShardedMemory: a rank has its part of the state, and of the gradients, to the byte.
+// TestParallelShardedMemory: a rank holds exactly the bytes of its parts of the state and the
+// gradients.
 func TestParallelShardedMemory(t *testing.T) {
 	ranks := cisterntest.Ranks(3)
 	c := mlpCourse
@@ -160,14 +161,15 @@ func TestParallelShardedMemory(t *testing.T) {
 	}
 }
 
-// TestParallelShardedAccumulation: what adds up on a rank, and what was reduced before, count together.
+// TestParallelShardedAccumulation: gradients that accumulate on a rank are added to those that were
+// reduced before.
 func TestParallelShardedAccumulation(t *testing.T) {
 	var want record
 	for _, sharding := range append([]parallel.Sharding{parallel.ShardNothing}, shardings...) {
 		c := mlpCourse
 		c.cfg.Shard, c.steps = sharding, 3
 		c.step = func(s *trainingRank, k int) error {
-			for i := range 4 { // two on this rank alone, two that are reduced, the second one behind the first
+			for i := range 4 { // without an exchange and reduced, in turn
 				pass := func() error { return s.pass(4*k + i) }
 				var err error
 				if i%2 == 0 {
@@ -191,13 +193,13 @@ func TestParallelShardedAccumulation(t *testing.T) {
 			continue
 		}
 		require.Len(t, got.bits, len(want.bits))
-		for i := range want.bits { // the first mean is added to the second one, and not to what the second one is of
+		for i := range want.bits { // sums in another order: the two means are added
 			require.InDelta(t, math.Float32frombits(want.bits[i]), math.Float32frombits(got.bits[i]), 1e-5)
 		}
 	}
 }
 
-// TestParallelShardedUnusedParameters get the others' gradients, or none.
+// TestParallelShardedUnusedParameters: unused parameters get the other ranks' gradients, or none.
 func TestParallelShardedUnusedParameters(t *testing.T) {
 	bits := map[parallel.Sharding][]uint32{}
 	for _, sharding := range append([]parallel.Sharding{parallel.ShardNothing}, shardings...) {
@@ -218,7 +220,7 @@ func TestParallelShardedUnusedParameters(t *testing.T) {
 	require.Equal(t, bits[parallel.ShardNothing], bits[parallel.ShardGradients])
 }
 
-// TestParallelShardedStepFails: a rank without memory for its state ends the others' step.
+// TestParallelShardedStepFails: a rank without memory for its state makes the others' step fail.
 func TestParallelShardedStepFails(t *testing.T) {
 	rankGroup := tapetest.NewCrew(t, 3, 4<<20, 10*time.Second)
 	for n, err := range rankGroup.All(func(r *tapetest.Rank) (err error) {
@@ -251,7 +253,7 @@ func TestParallelShardedStepFails(t *testing.T) {
 	}
 }
 
-// TestCloseFreesPartsOfGradients that no ZeroGrad has freed.
+// TestCloseFreesPartsOfGradients: Close frees parts of gradients that no ZeroGrad has freed.
 func TestCloseFreesPartsOfGradients(t *testing.T) {
 	crew := tapetest.NewCrew(t, 2, 64<<20, 0)
 	defer crew.Part()
@@ -277,8 +279,8 @@ func TestCloseFreesPartsOfGradients(t *testing.T) {
 	})
 }
 
-// TestClippingThatFailsKeepsNoMemory: neither the norm nor what it is computed from outlives a
-// communicator that was aborted.
+// TestClippingThatFailsKeepsNoMemory: if the communicator is aborted, ClipNorm frees the norm and
+// its operands.
 func TestClippingThatFailsKeepsNoMemory(t *testing.T) {
 	var passed sync.WaitGroup
 	passed.Add(2)

@@ -21,32 +21,32 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// A simulation of ranks on GPUs that are not at hand: what a program queues is what it queues on
-// GPUs, and nothing runs. Each stream has a clock, in microseconds, which kernels and collective
-// operations move on by what they would take, and events carry from stream to stream. The host is
-// always ahead. It says how well a Parallel hides the exchange behind the backward pass, not how
-// fast a GPU is.
+// A simulation of ranks on GPUs that are not available: a program queues the same work as on GPUs,
+// and nothing runs. Each stream has a clock, in microseconds. Kernels and collective operations
+// advance it by their durations, and events carry it from stream to stream. The host is always
+// ahead. The simulation shows how well a Parallel overlaps the exchange with the backward pass, not
+// how fast a GPU is.
 
-// speeds are of a GPU, and of the links between ranks.
+// speeds are those of a GPU and of the links between ranks.
 type speeds struct {
-	launch float64 // microseconds, of a kernel, at least
-	memory float64 // bytes a microsecond
-	flops  float64 // a microsecond, of products
-	start  float64 // microseconds, of a collective operation
-	bus    float64 // bytes a microsecond that each rank's link carries
+	launch float64 // microseconds of a kernel, at least
+	memory float64 // bytes per microsecond
+	flops  float64 // of products, per microsecond
+	start  float64 // microseconds of a collective operation
+	bus    float64 // bytes per microsecond on each rank's link
 }
 
 // measured is an H200 with float32 products, and NVLink between two: collective operations of 16
 // MiB take 76 µs and of 256 MiB 903 (NCCL).
 var measured = speeds{launch: 2, memory: 4.0e6, flops: 46e6, start: 21, bus: 304e3}
 
-// network is a link of 400 Gbit/s for each rank, of which nothing was measured.
+// network is a link of 400 Gbit/s for each rank, without measurements.
 func (s speeds) network() speeds {
 	s.bus = 50e3
 	return s
 }
 
-// simulated is ranks that are simulated.
+// simulated is a group of simulated ranks.
 type simulated struct {
 	speeds
 	mu   sync.Mutex
@@ -58,7 +58,7 @@ type simulated struct {
 // meeting is one collective operation.
 type meeting struct {
 	there int
-	at    float64 // when the last rank has come
+	at    float64 // time of the last rank's call
 }
 
 func newSimulated(s speeds, size int) *simulated {
@@ -67,7 +67,7 @@ func newSimulated(s speeds, size int) *simulated {
 	return w
 }
 
-// meet is when all ranks have come to an operation.
+// meet returns the time when all ranks have called an operation.
 func (w *simulated) meet(number int, at float64) float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,9 +90,9 @@ type simulatedGPU struct {
 	tapetest.IdleGPU
 	world *simulated
 
-	mu     sync.Mutex // uploads are of several goroutines
+	mu     sync.Mutex // several goroutines upload
 	pauses []device.Stream
-	events map[device.Event]float64 // when they were recorded
+	events map[device.Event]float64 // times of their records
 }
 
 type simulatedStream struct {
@@ -101,7 +101,7 @@ type simulatedStream struct {
 	now float64 // under gpu.mu
 }
 
-// move lets an operation of the stream take so long, from a moment on, and returns when it has ended.
+// move runs an operation of a duration on the stream, from a time on, and returns its end.
 func (s *simulatedStream) move(from, took float64) float64 {
 	s.gpu.mu.Lock()
 	defer s.gpu.mu.Unlock()
@@ -152,18 +152,18 @@ func (d *simulatedGPU) MatMul(s device.Stream, g *device.Gemm) error {
 	return d.IdleGPU.MatMul(s, g)
 }
 
-// simulatedComm is one rank's communicator. Operations of a group are one, of all bytes.
+// simulatedComm is one rank's communicator. A group is one operation of all its bytes.
 type simulatedComm struct {
-	device.Communicator // no method of it is called
+	device.Communicator // none of its methods is called
 	gpu                 *simulatedGPU
 	rank, number        int
 	grouped             bool
 	stream              *simulatedStream
 	wire, exchanged     float64 // bytes on the rank's link: of the group, and of all operations
-	alone               float64 // microseconds of all operations, if nobody waited
+	alone               float64 // microseconds of all operations, without waits
 }
 
-// queue queues an operation that puts bytes on the rank's link.
+// queue queues an operation that sends bytes on the rank's link.
 func (c *simulatedComm) queue(s device.Stream, wire float64) error {
 	c.stream = s.(*simulatedStream)
 	c.wire += wire
@@ -179,7 +179,7 @@ func (c *simulatedComm) queue(s device.Stream, wire float64) error {
 	return nil
 }
 
-// ring is what a ring of ranks puts on each link for bytes, in so many rounds.
+// ring returns the bytes that a ring of ranks sends on each link in a number of rounds.
 func (c *simulatedComm) ring(count int64, t device.DataType, rounds int) float64 {
 	n := float64(c.Size())
 	return float64(count*t.Bytes()) * float64(rounds) * (n - 1) / n
@@ -218,23 +218,23 @@ func (c *simulatedComm) GroupEnd() error {
 	return c.queue(c.stream, 0)
 }
 
-// simulation is a training that is simulated.
+// simulation is a simulated training.
 type simulation struct {
 	speeds
 	width, batch int
 	cfg          parallel.Config
 }
 
-// simulatedStep is what a step of one rank takes, in microseconds, and the bytes that it holds at most.
+// simulatedStep is the time of one rank's step, in microseconds, and its peak of bytes.
 type simulatedStep struct {
 	time      float64
-	exchange  float64 // all collective operations of the step, if nobody waited for them
+	exchange  float64 // all collective operations of the step, without waits
 	allocated int64
-	pauses    int // of the Parallel's stream, for each of its steps' buckets
+	pauses    int // of the Parallel's stream before buckets, in all steps
 	buckets   int
 }
 
-// run simulates some steps on so many ranks, none of which is a Parallel if there is one.
+// run simulates some steps on a number of ranks. A single rank has no Parallel.
 func (c simulation) run(t testing.TB, ranks int) simulatedStep {
 	t.Helper()
 	world := newSimulated(c.speeds, ranks)
@@ -267,7 +267,7 @@ func (c simulation) rank(s *stacktest.Stack, n int) (step simulatedStep, err err
 	defer func() { err = errors.Join(err, rt.Close()) }()
 	in := nn.Init(ctx, rt, nn.Seed(1))
 	defer func() { err = errors.Join(err, in.Close()) }()
-	// Nothing on the device reads numbers.
+	// The simulated device computes nothing.
 	model := nn.Sequential{tapetest.BlankLinear(in, 784, c.width), nn.ReLU{}, tapetest.BlankLinear(in, c.width, c.width), nn.ReLU{}, tapetest.BlankLinear(in, c.width, 10)}
 	comm := &simulatedComm{gpu: s.Dev.(*simulatedGPU), rank: n}
 	var dp *parallel.Parallel
@@ -275,7 +275,7 @@ func (c simulation) rank(s *stacktest.Stack, n int) (step simulatedStep, err err
 		if dp, err = parallel.New(ctx, comm, model, c.cfg); err != nil {
 			return step, err
 		}
-		parallel.SetLearned(dp) // nothing tells the ranks the order of the gradients, which is the one that is there
+		parallel.SetLearned(dp) // the ranks can't exchange the order; the first one is right
 		defer func() { err = errors.Join(err, dp.Close()) }()
 	}
 	opt := nn.Own(in, optim.NewAdam(model.Parameters(), optim.AdamConfig{LR: new(1e-3)}))
@@ -317,9 +317,8 @@ func (c simulation) rank(s *stacktest.Stack, n int) (step simulatedStep, err err
 	return step, in.Err()
 }
 
-// TestParallelSimulated: an exchange that costs nothing takes no time; otherwise a step takes at
-// least what the exchange does and what computing does, and less than both one after the other, as
-// they are beside each other.
+// TestParallelSimulated: a free exchange takes no time. Otherwise a step takes at least the time of
+// the exchange and that of the computation, but less than their sum, because they overlap.
 func TestParallelSimulated(t *testing.T) {
 	c := simulation{speeds: measured, width: 1024, batch: 512, cfg: parallel.Config{BucketBytes: 1 << 20, FirstBucketBytes: 1 << 18}}
 	alone := c.run(t, 1)
@@ -339,9 +338,9 @@ func TestParallelSimulated(t *testing.T) {
 	}
 }
 
-// TestParallelSimulatedHidesAllButTheLastBucket: gradients of weights are on their way while those
-// of the layer's input are computed, so that a step takes longer by the exchange of the last bucket
-// alone, of the first layer and the counts of ranks.
+// TestParallelSimulatedHidesAllButTheLastBucket: gradients of weights are exchanged while those of
+// the layer's input are computed, so the exchange lengthens a step only by the last bucket, which
+// has the first layer and the counts of ranks.
 func TestParallelSimulatedHidesAllButTheLastBucket(t *testing.T) {
 	c := simulation{speeds: measured, width: 2048, batch: 1024}
 	last := float64(4 * (784*c.width + c.width + 6)) // bytes
@@ -353,8 +352,8 @@ func TestParallelSimulatedHidesAllButTheLastBucket(t *testing.T) {
 	}
 }
 
-// TestParallelGoesFirst: the communication stream pauses once before each bucket but the last one,
-// behind which the backward pass has nothing to compute.
+// TestParallelGoesFirst: the communication stream pauses once before each bucket except the last
+// one, after which the backward pass has nothing to compute.
 func TestParallelGoesFirst(t *testing.T) {
 	for _, bytes := range []int64{1 << 10, 1 << 18, 1 << 30} {
 		step := simulation{speeds: measured, width: 256, batch: 64, cfg: parallel.Config{BucketBytes: bytes, FirstBucketBytes: bytes}}.run(t, 2)
@@ -363,11 +362,11 @@ func TestParallelGoesFirst(t *testing.T) {
 	}
 }
 
-// BenchmarkParallelSimulated simulates a step of an MLP on ranks of one machine, with the speeds
-// that were measured of an H200 and of NVLink between two, and on machines with a network between
-// them, of which nothing was measured. sim-µs/step is a step's time, exposed-µs what of it a rank
-// alone would not take, efficiency the rank's time alone over that. It is a simulation: ns/op is
-// that of simulating.
+// BenchmarkParallelSimulated simulates a step of an MLP on ranks of one machine, with the measured
+// speeds of an H200 and of NVLink between two, and on machines with a network, which was not
+// measured. sim-µs/step is a step's time, exposed-µs the part of it that a rank alone would not
+// need, and efficiency the time of a rank alone divided by sim-µs/step. ns/op is the time of the
+// simulation itself.
 func BenchmarkParallelSimulated(b *testing.B) {
 	for _, links := range []struct {
 		name string
