@@ -27,7 +27,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// training is a small one whose every part has a state.
+// training is a small training in which every part has a state.
 type training struct {
 	b         *tapetest.Bench
 	in        *nn.Initializer
@@ -42,7 +42,7 @@ type training struct {
 	}
 }
 
-// cycled are optimisers with a momentum, so that a schedule changes it.
+// cycled are optimisers with a momentum, which a schedule changes.
 var cycled = map[string]func(in *nn.Initializer, ps autograd.Parameters) optim.Optimizer{
 	"SGD": func(in *nn.Initializer, ps autograd.Parameters) optim.Optimizer {
 		return nn.Own(in, optim.NewSGD(ps, optim.SGDConfig{}))
@@ -74,7 +74,7 @@ func (tr *training) checkpoint() checkpoint.Checkpoint {
 	return checkpoint.Checkpoint{Model: tr.model, Optimizer: tr.opt, Scheduler: tr.scheduler, Init: tr.in, State: &tr.at}
 }
 
-// step learns a batch of the sampler's, with noise of the initialiser's.
+// step trains on a batch of the sampler, with noise from the initialiser.
 func (tr *training) step() {
 	t := tr.b.T
 	samples := tr.data.Order(tr.at.Data.Epoch)[tr.at.Data.Batch*tr.data.Batch:]
@@ -100,11 +100,12 @@ func (tr *training) step() {
 
 func (tr *training) close() { require.NoError(tr.b.T, tr.in.Close()) }
 
-// TestCheckpoint: a training that is saved and loaded, by another program, ends as one that never stopped.
+// TestCheckpoint: a training that is saved, and loaded by another program, ends like one that never
+// stopped.
 func TestCheckpoint(t *testing.T) { checkCheckpoint(t) }
 
-// TestBFloat16Checkpoint: a training that goes on from a file ends as one that never stopped, to
-// the bit, as the masters are in the file.
+// TestBFloat16Checkpoint: a training that continues from a file ends bit for bit like one that
+// never stopped, because the file has the float32 masters.
 func TestBFloat16Checkpoint(t *testing.T) { checkCheckpoint(t, nn.ComputeDtype(tensor.BFloat16)) }
 
 func checkCheckpoint(t *testing.T, options ...nn.InitOption) {
@@ -121,7 +122,7 @@ func checkCheckpoint(t *testing.T, options ...nn.InitOption) {
 		}
 		rest := newTraining(b, 2, name, steps, options...)
 		if name == "RMSprop" {
-			rest.step() // a training that has gone elsewhere
+			rest.step() // moves the training to another state
 		}
 		require.NoError(t, rest.checkpoint().Load(b.Ctx, path))
 		assert.Equal(t, 5, rest.at.Step)
@@ -138,7 +139,8 @@ func checkCheckpoint(t *testing.T, options ...nn.InitOption) {
 	}
 }
 
-// TestCheckpointsThatAreWrong are clear errors, and change nothing.
+// TestCheckpointsThatAreWrong: loading invalid checkpoints returns clear errors and changes
+// nothing.
 func TestCheckpointsThatAreWrong(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	folder := t.TempDir()
@@ -197,13 +199,13 @@ func TestCheckpointsThatAreWrong(t *testing.T) {
 	assert.Equal(t, good, now, "a Save that failed leaves the old file")
 }
 
-// TestCheckpointOfLargeState: what Save writes, Load reads.
+// TestCheckpointOfLargeState: Load reads a large state that Save has written.
 func TestCheckpointOfLargeState(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	path := filepath.Join(t.TempDir(), "c")
 	state := strings.Repeat("a", tapetest.Rounds(safetensors.DefaultHeader, 1))
 	require.NoError(t, checkpoint.Checkpoint{State: state}.Save(b.Ctx, path))
-	if testing.Short() { // a header that is as large, of spaces, which are read much faster than a state
+	if testing.Short() { // a header of the same size, of spaces, which are read much faster
 		file, err := os.ReadFile(path)
 		require.NoError(t, err)
 		n := 8 + binary.LittleEndian.Uint64(file)
@@ -217,7 +219,8 @@ func TestCheckpointOfLargeState(t *testing.T) {
 	assert.Equal(t, len(state), len(loaded))
 }
 
-// TestCheckpointOfWhatIsNotFilled: state that Prepare made, but no step has written, is as new.
+// TestCheckpointOfWhatIsNotFilled: state that Prepare allocated and no step has written is loaded
+// as new.
 func TestCheckpointOfWhatIsNotFilled(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	path := filepath.Join(t.TempDir(), "c")
@@ -244,8 +247,8 @@ func TestCheckpointOfWhatIsNotFilled(t *testing.T) {
 	assert.Equal(t, tensor.Float64, p.Value().Dtype())
 }
 
-// TestStateOfAnotherOptimizerIsRefused: a file whose record fits and whose tensors do not, by shape
-// or number, is an error before the optimiser has changed.
+// TestStateOfAnotherOptimizerIsRefused: if a file's record fits but the shape or number of its
+// tensors does not, Load returns an error before the optimiser has changed.
 func TestStateOfAnotherOptimizerIsRefused(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	path := filepath.Join(t.TempDir(), "c")
@@ -272,7 +275,7 @@ func TestStateOfAnotherOptimizerIsRefused(t *testing.T) {
 	require.NoError(t, errors.Join(first.Close(), three.Release(), four.Release()))
 }
 
-// alike are ranks of which each has the same numbers.
+// alike is a Ranks whose ranks all have the same numbers.
 type alike struct{ rank, size int }
 
 func (r alike) Rank() int                   { return r.rank }
@@ -282,8 +285,8 @@ func (r alike) Gather(_ context.Context, mine []int64) ([][]int64, error) {
 	return slices.Repeat([][]int64{mine}, r.size), nil
 }
 
-// TestNewRanksDrawNumbersOfTheirOwn: ranks that the file does not have draw other numbers than rank
-// 0 and each other, and the same ones after each Load.
+// TestNewRanksDrawNumbersOfTheirOwn: ranks without a random state in the file draw other numbers
+// than rank 0 and each other, and the same ones after each Load.
 func TestNewRanksDrawNumbersOfTheirOwn(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	path := filepath.Join(t.TempDir(), "c")

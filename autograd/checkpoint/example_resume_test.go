@@ -17,7 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// point is a sample: a place, and whether it lies above the diagonal.
+// point is a sample: a position, and whether it is above the diagonal.
 type point struct {
 	Place [2]float32
 	Above int32
@@ -48,8 +48,8 @@ func check(err error) {
 	}
 }
 
-// train takes steps of a training of two epochs that goes on where the file ends, and returns the
-// losses.
+// train takes steps of a training of two epochs, which continues at the position in the file, and
+// returns the losses.
 func train(ctx context.Context, file string, steps int) (losses []float64, at loader.Position) {
 	env, err := tensor.Open("host")
 	check(err)

@@ -98,12 +98,12 @@ func (*firstOnly) Part(ctx context.Context, whole, part *tensor.Tensor) error {
 	return errors.Join(rt.CopyInPlace(ctx, part, first), first.Release())
 }
 
-// partly is why Load may have loaded a part.
+// partly is the reason why Load may have loaded a part.
 var partly = map[failtest.Kind]string{
 	failtest.Failed: "an error of a copy", failtest.Ended: "an error of a copy", failtest.OutOfMemory: "an error of memory",
 }
 
-// trained is an optimiser after a step, with a checkpoint of it.
+// trained returns an optimiser after a step, with its checkpoint.
 func trained(t testing.TB, m *tapetest.Failing) (*optim.Adam, checkpoint.Checkpoint, string) {
 	ps := m.Weights()
 	adam := optim.NewAdam(ps, optim.AdamConfig{LR: new(0.5)})
@@ -114,8 +114,8 @@ func trained(t testing.TB, m *tapetest.Failing) (*optim.Adam, checkpoint.Checkpo
 	return adam, checkpoint.Checkpoint{Model: model, Optimizer: adam}, filepath.Join(t.TempDir(), "c.safetensors")
 }
 
-// TestEveryFailure: whichever driver call, allocation or check of a context fails, a checkpoint is
-// saved or loaded or not, and is afterwards.
+// TestEveryFailure: whichever driver call, allocation or check of a context fails, Save and Load
+// have done everything or nothing, except for a documented part, and succeed afterwards.
 func TestEveryFailure(t *testing.T) {
 	if !testing.Short() {
 		t.Run("cached", func(t *testing.T) { tapetest.FailingSuite(t, failureRows) })

@@ -27,7 +27,7 @@ const (
 	killedSteps = "CISTERN_TEST_CHECKPOINT_STEPS"
 )
 
-// TestTrainingToBeKilled is the training of TestKilledTraining, in a process of its own: it goes on
+// TestTrainingToBeKilled is the training of TestKilledTraining in its own process: it continues
 // from the checkpoint, if there is one, and saves one after every step.
 func TestTrainingToBeKilled(t *testing.T) {
 	path := os.Getenv(killedPath)
@@ -48,8 +48,8 @@ func TestTrainingToBeKilled(t *testing.T) {
 	}
 }
 
-// TestKilledTraining: a training that is killed at random moments, in the middle of a step or of
-// writing a checkpoint, and goes on each time, ends bit for bit as one that is left alone.
+// TestKilledTraining: a training that is killed at random moments, during a step or a Save, and
+// continues each time, ends bit for bit like one that is never killed.
 func TestKilledTraining(t *testing.T) {
 	cisterntest.OnlyHost(t, tapetest.Open(t, 64<<20).Dev, "a process that is killed gives its GPU back late")
 	n := *kills
@@ -77,7 +77,7 @@ func TestKilledTraining(t *testing.T) {
 		end := time.AfterFunc(time.Duration(rand.IntN(100_000))*time.Microsecond, func() { _ = cmd.Process.Kill() })
 		err := cmd.Wait()
 		end.Stop()
-		if err == nil { // it was done: once more from the beginning
+		if err == nil { // it was complete: repeat it from the beginning
 			require.NoError(t, os.Remove(killed))
 			continue
 		}

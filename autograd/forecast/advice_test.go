@@ -18,7 +18,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// planned trains blocks of a plan, whose layers named checkpointed are computed again.
+// planned returns a training of a plan's blocks, of which the layers named in checkpointed are
+// recomputed.
 func planned(dtype tensor.Dtype, blocks int, ways []forecast.Way, checkpointed ...string) forecast.Program {
 	return func(ctx context.Context, rt *tensor.Runtime) (*forecast.Training, error) {
 		in, plan := nn.Init(ctx, rt, nn.ComputeDtype(dtype)), new(remat.Plan)
@@ -41,8 +42,8 @@ func planned(dtype tensor.Dtype, blocks int, ways []forecast.Way, checkpointed .
 	}
 }
 
-// TestAdvice: each advice takes what a program that follows it takes, and the plan computes more
-// again the less memory there is.
+// TestAdvice: the memory of each advice is that of a program that follows it, and with less memory
+// the plan recomputes more.
 func TestAdvice(t *testing.T) {
 	ctx := context.Background()
 	ways := []forecast.Way{{Name: "a smaller model", Program: planned(tensor.Float32, 2, nil)}, {Name: "bfloat16", Program: planned(tensor.BFloat16, 6, nil)}}
@@ -86,7 +87,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// pieces is a training that frees pieces of two segments, and asks for what they are together.
+// pieces is a training that frees pieces of two segments, and then requests their sum.
 func pieces(ctx context.Context, rt *tensor.Runtime) (*forecast.Training, error) {
 	return &forecast.Training{Step: func(ctx context.Context) error {
 		var held []*tensor.Tensor
@@ -109,7 +110,7 @@ func pieces(ctx context.Context, rt *tensor.Runtime) (*forecast.Training, error)
 	}}, nil
 }
 
-// TestAdviceOfTheAllocator: an option is named if it helps, with what the device takes.
+// TestAdviceOfTheAllocator: an allocator option is advised if the training fits with it.
 func TestAdviceOfTheAllocator(t *testing.T) {
 	ctx, name := context.Background(), "dry:cuda?capacity=50MiB"
 	f, err := forecast.Step(ctx, name, pieces)

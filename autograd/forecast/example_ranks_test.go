@@ -42,7 +42,7 @@ func newTransformer(in *nn.Initializer) nn.Sequential {
 	return append(model, in.LayerNorm(width), in.Linear(width, vocabulary))
 }
 
-// rank trains the transformer on its sequences of each batch, as the first of so many ranks.
+// rank trains the transformer on its sequences of each batch, as the first of a number of ranks.
 func rank(ranks int, shard parallel.Sharding, sequences int) forecast.Program {
 	return func(ctx context.Context, rt *tensor.Runtime) (*forecast.Training, error) {
 		collectives := rt.Device().(device.Collectives)
@@ -74,7 +74,7 @@ func rank(ranks int, shard parallel.Sharding, sequences int) forecast.Program {
 	}
 }
 
-// A transformer of 405 million parameters on four GPUs: what each takes, and the largest batch.
+// A transformer of 405 million parameters on four GPUs: the memory of each, and the largest batch.
 func Example_ranks() {
 	ctx := context.Background()
 	for _, shard := range []parallel.Sharding{parallel.ShardNothing, parallel.ShardState, parallel.ShardGradients} {

@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/trace/report"
 )
 
-// TestLayers: figures that can be worked out by hand. A block is a multiple of 512 bytes.
+// TestLayers: figures that can be computed by hand. A block is a multiple of 512 bytes.
 func TestLayers(t *testing.T) {
 	f, err := forecast.Step(context.Background(), "dry:host", training(64))
 	require.NoError(t, err)
@@ -33,8 +33,7 @@ func TestLayers(t *testing.T) {
 	require.Contains(t, table.String(), "3,256,330") // parameters
 }
 
-// TestLines: the lines hold all that is allocated at the peak, also if that is where the step
-// begins.
+// TestLines: the lines hold all memory at the peak, even if the peak is at the start of the step.
 func TestLines(t *testing.T) {
 	ctx := context.Background()
 	f, err := forecast.Step(ctx, "dry:host", training(64))

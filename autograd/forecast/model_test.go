@@ -76,7 +76,7 @@ func (m *gpt) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 	})
 }
 
-// transformer is a gpt of a size, for sequences of so many tokens.
+// transformer returns a gpt of a size, for sequences of a number of tokens.
 func transformer(layers, heads, width, tokens, vocabulary int) forecasttest.Task {
 	return forecasttest.Task{
 		Model: func(in *nn.Initializer, h forecasttest.How, off *tensor.Offloader) nn.Layer {

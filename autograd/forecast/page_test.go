@@ -27,8 +27,8 @@ func opened(t *testing.T, page []byte) *browsertest.Browser {
 	return browsertest.Open(t, 1400, 1000, "file://"+file, `document.querySelector("main.ready:not([aria-busy])") !== null`)
 }
 
-// TestReport: the forecast is that of Step, and the page has its figures: the peaks, the steps, and
-// each layer's, which are those of the JSON, with their sums.
+// TestReport: the forecast is that of Step. The page has the peaks, the steps and each layer's
+// figures, which equal those of the JSON, with their sums.
 func TestReport(t *testing.T) {
 	ctx, program := context.Background(), transformer(2, 2, 32, 24, 100).Program(forecasttest.Plain, 3)
 	var page bytes.Buffer
@@ -84,14 +84,14 @@ func TestReport(t *testing.T) {
 		require.Equal(t, fmt.Sprint(int64(sums[j])), rows("tfoot")[0][2+j], figure)
 	}
 
-	// A part is indented by its depth, and the table sorts.
+	// A layer is indented by its depth, and the table can be sorted.
 	require.Equal(t, "0px", browsertest.Eval[string](b, `getComputedStyle(document.querySelector("#layers tbody td span")).paddingLeft`))
 	require.True(t, browsertest.Eval[bool](b, `[...document.querySelectorAll("#layers tbody td:first-child > span")].every((s) => (s.title.split(".").length === 1) === (parseFloat(s.style.paddingLeft) < 2))`))
 	b.Run(`document.querySelector("#layers th:nth-child(4) button").click()`)
 	require.True(t, browsertest.Eval[bool](b, `[...document.querySelectorAll("#layers tbody tr")].map((r) => Number(r.cells[3].querySelector("data")?.value ?? 0)).every((v, i, all) => i === 0 || all[i - 1] >= v)`))
 }
 
-// TestReportThatDoesNotFit: the page is that of a device that is large enough, with the limit.
+// TestReportThatDoesNotFit: the page is that of a device with enough memory, with the limit.
 func TestReportThatDoesNotFit(t *testing.T) {
 	var page bytes.Buffer
 	const capacity = 24 << 20

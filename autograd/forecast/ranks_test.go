@@ -52,7 +52,7 @@ func ranked(id device.CommunicatorID, rank, ranks int, shard parallel.Sharding, 
 	}
 }
 
-// TestRankIsForeseen: each rank alone takes what it takes among the others.
+// TestRankIsForeseen: a rank's memory in a forecast is its memory in a group of ranks.
 func TestRankIsForeseen(t *testing.T) {
 	const ranks = 3
 	ctx := context.Background()

@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// fitsReally reports whether a program runs on a host device of so many bytes.
+// fitsReally reports whether a program runs on a host device of a number of bytes.
 func fitsReally(t *testing.T, capacity int64, program forecast.Program) bool {
 	t.Helper()
 	rt, err := tensor.Open("host", tensor.CacheConfig(memcache.Config{MemoryLimit: capacity}))
@@ -25,7 +25,7 @@ func fitsReally(t *testing.T, capacity int64, program forecast.Program) bool {
 	if err != nil {
 		require.ErrorIs(t, err, memcache.ErrOutOfMemory)
 	}
-	_ = rt.Close() // the error of the program comes again
+	_ = rt.Close() // returns the program's error again
 	return err == nil
 }
 
@@ -69,7 +69,7 @@ func TestSmallestLimit(t *testing.T) {
 	}
 }
 
-// TestDoesNotFit: the figures are those of a device that is large enough.
+// TestDoesNotFit: the figures are those of a device with enough memory.
 func TestDoesNotFit(t *testing.T) {
 	ctx, program := context.Background(), transformer(2, 2, 32, 24, 100).Program(forecasttest.Plain, 64)
 	small, err := forecast.Step(ctx, "dry:host?capacity=4MiB", program)

@@ -20,9 +20,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestOffloadCopiesBesideTheTapesKernels: while a kernel of the forward pass runs the copy of what
-// is behind it ends, and while one of the backward pass runs the value of the step before it comes
-// back.
+// TestOffloadCopiesBesideTheTapesKernels: copies run during kernels. While a kernel of the forward
+// pass runs, the copy of an earlier value ends. While one of the backward pass runs, the value for
+// the next backward step comes back.
 func TestOffloadCopiesBesideTheTapesKernels(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	out, in := cisterntest.Stream(t, b.Dev), cisterntest.Stream(t, b.Dev)
@@ -79,8 +79,8 @@ func heldFunc(b *tapetest.Bench, tape *autograd.Tape, v *autograd.Variable, forw
 	})
 }
 
-// TestOffloadTrainsWhereThereIsTooLittleMemory: in a limit that is too small without, a model
-// trains to the same numbers.
+// TestOffloadTrainsWhereThereIsTooLittleMemory: with offload a model trains to the same results in
+// a memory limit that is too small without.
 func TestOffloadTrainsWhereThereIsTooLittleMemory(t *testing.T) {
 	plain := tapetest.Open(t, 256<<20)
 	want := train(plain, 2, 12, func(_ int, l nn.Layer) nn.Layer { return l })
@@ -104,8 +104,8 @@ func TestOffloadTrainsWhereThereIsTooLittleMemory(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestOffloadedStepsThatFailLeakNothing: the n-th allocation of pinned or device memory fails, or
-// the n-th copy, for every n; or the memory is gone when values are to come back.
+// TestOffloadedStepsThatFailLeakNothing: nothing leaks if the n-th allocation of pinned or device
+// memory fails, or the n-th copy, for every n, or if there is no memory for values to come back.
 func TestOffloadedStepsThatFailLeakNothing(t *testing.T) {
 	for _, fault := range []host.Fault{host.FaultAlloc, host.FaultPinned, host.FaultCopy} {
 		survived := false
@@ -153,8 +153,8 @@ func failOffload(t *testing.T, fault host.Fault, n int) (survived bool) {
 	return err == nil
 }
 
-// TestOffloadedValuesFindNoMemory: with memory for a gradient and one value, Backward does without
-// what it would bring back ahead; with less it tells what it lacks, and nothing stays.
+// TestOffloadedValuesFindNoMemory: with memory for a gradient and one value, Backward brings
+// nothing ahead. With less memory its error has the missing bytes, and nothing leaks.
 func TestOffloadedValuesFindNoMemory(t *testing.T) {
 	b := tapetest.Open(t, 4<<20)
 	o := b.Offloader(tensor.OffloadConfig{Ahead: 3})
@@ -203,8 +203,8 @@ func TestOffloadedValuesFindNoMemory(t *testing.T) {
 	}
 }
 
-// TestOffloadLeavesWhatTheProgramHolds: kept values, inputs, what shares a parameter's memory, and
-// what is too small stay; views that wait for the backward pass together move together.
+// TestOffloadLeavesWhatTheProgramHolds: kept values, inputs, values that share a parameter's
+// memory, and small values stay. Views that are all saved for the backward pass move together.
 func TestOffloadLeavesWhatTheProgramHolds(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{MinBytes: 64})
@@ -233,7 +233,8 @@ func TestOffloadLeavesWhatTheProgramHolds(t *testing.T) {
 	require.NoError(t, w.ZeroGrad(b.Ctx))
 }
 
-// TestOffloadReleases: a value moves when the last that read it lets go, not before, also behind the Offload.
+// TestOffloadReleases: a value moves exactly when its last reader releases it, even after
+// Activations.
 func TestOffloadReleases(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
@@ -260,7 +261,7 @@ func TestOffloadReleases(t *testing.T) {
 	require.EqualValues(t, 2, o.Stats().Offloaded.Peak)
 }
 
-// TestOffloadOfViews: memory moves when the last of the tensors that share it is let go, and not
+// TestOffloadOfViews: memory moves when the last of the tensors that share it is released, and not
 // while the program holds one.
 func TestOffloadOfViews(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
@@ -294,7 +295,7 @@ func TestOffloadOfViews(t *testing.T) {
 	require.NoError(t, tape.Close())
 }
 
-// TestOffloadOfAFunctionOfItsOwn: what an operation of the program's has saved of its own moves at once.
+// TestOffloadOfAFunctionOfItsOwn: tensors that a program's own operation saves move at once.
 func TestOffloadOfAFunctionOfItsOwn(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
@@ -321,7 +322,7 @@ func TestOffloadOfAFunctionOfItsOwn(t *testing.T) {
 	require.NoError(t, tape.Close())
 }
 
-// TestOffloadRefuses: mistakes are errors of the tape.
+// TestOffloadRefuses: invalid calls are errors of the tape.
 func TestOffloadRefuses(t *testing.T) {
 	b, other := tapetest.Open(t, 64<<20), tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})

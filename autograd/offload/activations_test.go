@@ -63,9 +63,9 @@ func train(b *tapetest.Bench, steps, blocks int, wrap func(int, nn.Layer) nn.Lay
 	return got
 }
 
-// TestOffloadLowersThePeak: models train as without, to the bit and under the same names, and the
-// peak of allocated memory falls by the bytes that were offloaded, of half of the blocks and of all
-// but the last.
+// TestOffloadLowersThePeak: models train bit-identically and with the same names, and the peak of
+// allocated memory is lower by the offloaded bytes, for half of the blocks and for all except the
+// last.
 func TestOffloadLowersThePeak(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	blocks := tapetest.Rounds(12, 8)
@@ -92,7 +92,8 @@ func TestOffloadLowersThePeak(t *testing.T) {
 	}
 }
 
-// TestOffloadLabels: what comes back is the activation of its module and step that it was, and not a gradient.
+// TestOffloadLabels: a value that comes back is labelled as the same activation of its module and
+// step, not as a gradient.
 func TestOffloadLabels(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
@@ -122,7 +123,8 @@ func TestOffloadLabels(t *testing.T) {
 	require.Equal(t, []memcache.Label{want, want}, seen)
 }
 
-// TestActivationsAfterANestedCall go where the outer call says.
+// TestActivationsAfterANestedCall: activations after a nested call are moved by the outer call's
+// offloader.
 func TestActivationsAfterANestedCall(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	outer, inner := b.Offloader(tensor.OffloadConfig{MinBytes: 1}), b.Offloader(tensor.OffloadConfig{MinBytes: 1})

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// The parameters of eight layers live in pinned memory: inference has those of two on the device.
+// The parameters of eight layers are in pinned memory. Inference holds those of two on the device.
 func ExampleParameters() {
 	ctx := context.Background()
 	env, err := tensor.Open("host")

@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// The first two of three blocks leave their activations in pinned memory until the backward pass.
+// The first two of three blocks keep their activations in pinned memory until the backward pass.
 func ExampleLayer() {
 	ctx := context.Background()
 	env, err := tensor.Open("host")

@@ -4,7 +4,7 @@ import (
 	"github.com/cistern-ml/cistern/autograd"
 )
 
-// What tests use of the package that programs can't, by the file that it is of.
+// Unexported parts of the package for tests, by their files.
 
 // parameters.go
 

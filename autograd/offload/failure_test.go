@@ -40,7 +40,7 @@ func newOffloader(t testing.TB, m *tapetest.Failing) *tensor.Offloader {
 	return off
 }
 
-// end brings all back, and frees it.
+// end brings all tensors back and frees them.
 func (v *moving) end() error {
 	err := errors.Join(offload.Parameters(v.Ctx, v.ps, nil), v.Release(v.adam), v.off.Close())
 	if s := v.off.Stats(); s.Offloaded.Current != 0 || s.PinnedBytes.Current != 0 {
@@ -49,7 +49,7 @@ func (v *moving) end() error {
 	return err
 }
 
-// elements are the bytes of a tensor, wherever it is.
+// elements returns the bytes of a tensor, on the device or on the host.
 func (v *moving) elements(x *tensor.Tensor) string {
 	if x == nil {
 		return ""
@@ -65,7 +65,7 @@ type seen struct {
 	away     bool
 }
 
-// see shows values, gradients and state, and where they are.
+// see returns values, gradients and state, and where they are.
 func (v *moving) see() any {
 	all := []any{v.adam.Record()}
 	for i, p := range v.ps {
@@ -76,8 +76,8 @@ func (v *moving) see() any {
 	return all
 }
 
-// whole checks what an operation has left that failed: each tensor is here or there with the
-// elements that it had, or with those that the operation gives it.
+// whole checks the state after a failed operation: each tensor is on the device or on the host, and
+// has its old elements or the operation's result.
 func (v *moving) whole(want any) func(before any, err error) error {
 	return func(before any, err error) error {
 		was, now := before.([]any), v.see().([]any)
@@ -92,7 +92,7 @@ func (v *moving) whole(want any) func(before any, err error) error {
 	}
 }
 
-// usable takes a step with all tensors, where they are.
+// usable takes a step with all tensors.
 func (v *moving) usable(err error) error {
 	tape := autograd.NewTape(v.Ctx, v.RT)
 	optim.Minimize(tape, tapetest.Squares(tape, v.ps), v.adam)
@@ -102,8 +102,8 @@ func (v *moving) usable(err error) error {
 	return nil
 }
 
-// moves is a trial of what moves tensors. Where pinned memory was short, what has stayed moves
-// later.
+// moves returns a trial of an operation that moves tensors. Tensors that stayed for lack of pinned
+// memory move later.
 func (v *moving) moves(do func(ctx context.Context) error) failtest.Trial {
 	return failtest.Trial{
 		Do: func(ctx context.Context) error {
@@ -150,7 +150,7 @@ func others(t testing.TB, m *tapetest.Failing) failtest.Trial {
 	return trial
 }
 
-// stage is an optimiser with gradients, each of whose parameters is a group and a piece.
+// stage returns an optimiser with gradients. Each of its parameters is a group and a piece.
 func stage(t testing.TB, m *tapetest.Failing) *moving {
 	v := newMoving(t, m)
 	for i := range v.ps {
@@ -160,7 +160,7 @@ func stage(t testing.TB, m *tapetest.Failing) *moving {
 	return v
 }
 
-// uses is a trial of an operation on tensors that are away. A twin shows what it gives them.
+// uses returns a trial of an operation on tensors that are on the host. A twin shows its result.
 func uses(do func(ctx context.Context, v *moving) error) func(testing.TB, *tapetest.Failing) failtest.Trial {
 	return func(t testing.TB, m *tapetest.Failing) failtest.Trial {
 		twin := stage(t, m)
@@ -181,7 +181,7 @@ func uses(do func(ctx context.Context, v *moving) error) func(testing.TB, *tapet
 	}
 }
 
-// settle takes away what has stayed because pinned memory was short.
+// settle moves tensors that stayed for lack of pinned memory to the host.
 func (v *moving) settle() error {
 	if v.off.Stats().Stayed == 0 {
 		return nil
@@ -194,14 +194,14 @@ func (v *moving) settle() error {
 	return offload.State(v.Ctx, v.adam, v.off, 1)
 }
 
-// trains is a step on a tape.
+// trains takes a step on a tape.
 func trains(ctx context.Context, v *moving) error {
 	tape := autograd.NewTape(ctx, v.RT)
 	optim.Minimize(tape, tapetest.Squares(tape, v.ps), v.adam)
 	return tape.Close()
 }
 
-// differentiates is a pass whose activations are offloaded.
+// differentiates makes a pass with offloaded activations.
 func differentiates(ctx context.Context, v *moving) error {
 	tape := autograd.NewTape(ctx, v.RT)
 	_, err := tape.Backward(offload.Activations(tape, v.off, func() *autograd.Variable {
@@ -238,6 +238,6 @@ var failureRows = []failtest.Row[*tapetest.Failing]{
 	{Of: "Activations", Partly: partly(some), Make: uses(differentiates)},
 }
 
-// TestEveryFailure: whichever driver call, allocation or check of a context fails, each tensor that
-// is moved is whole on the device or on the host, and can be used and moved afterwards.
+// TestEveryFailure: whichever driver call, allocation or check of a context fails, each moved
+// tensor is complete on the device or on the host, and can be used and moved afterwards.
 func TestEveryFailure(t *testing.T) { tapetest.FailingSuite(t, failureRows) }

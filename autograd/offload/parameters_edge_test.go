@@ -22,9 +22,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestParametersInLittleMemory: with memory for one layer no group comes early, and a group that has
-// come early leaves if another one is needed now. With less memory the error names the missing
-// bytes, and nothing leaks.
+// TestParametersInLittleMemory: with memory for one layer no group comes early, and a group that
+// has come early leaves if another one is needed. With less memory the error has the missing bytes,
+// and nothing leaks.
 func TestParametersInLittleMemory(t *testing.T) {
 	b := tapetest.Open(t, 4<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
@@ -67,7 +67,8 @@ func TestParametersInLittleMemory(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestParametersWithinABudget: what finds no pinned memory stays on the device, and the numbers are the same.
+// TestParametersWithinABudget: parameters without pinned memory stay on the device, and the results
+// are the same.
 func TestParametersWithinABudget(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in, model := wide(b, 4, func(autograd.Parameters) {})
@@ -87,8 +88,8 @@ func TestParametersWithinABudget(t *testing.T) {
 	}
 }
 
-// TestParametersFailAndLeakNothing: the n-th allocation of pinned or device memory
-// fails, or the n-th copy, for every n; what can be retried then has the numbers of before.
+// TestParametersFailAndLeakNothing: nothing leaks if the n-th allocation of pinned or device memory
+// fails, or the n-th copy, for every n, and a retry has the same results.
 func TestParametersFailAndLeakNothing(t *testing.T) {
 	for _, fault := range []host.Fault{host.FaultAlloc, host.FaultPinned, host.FaultCopy} {
 		survived := false
@@ -129,7 +130,7 @@ func failParameters(t *testing.T, fault host.Fault, n int) (survived bool) {
 		err = rt.Synchronize(b.Ctx)
 	}
 	dev.Fail(fault, 0)
-	if fault != host.FaultCopy { // which ends the stream
+	if fault != host.FaultCopy { // a failed copy ends the stream
 		assert.NoError(t, step(), "fault %v, %d", fault, n)
 	}
 	_ = opt.Close()
@@ -145,8 +146,8 @@ func failParameters(t *testing.T, fault host.Fault, n int) (survived bool) {
 	return err == nil
 }
 
-// TestParametersAndTheirValues: one that is away is told of, can be brought by the
-// program, and is taken away again, unless a view holds it.
+// TestParametersAndTheirValues: an operation on a parameter on the host is an error, the program
+// can bring the parameter, and the next tape moves it back, unless a view holds it.
 func TestParametersAndTheirValues(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
@@ -177,7 +178,7 @@ func TestParametersAndTheirValues(t *testing.T) {
 	use(ps[0])
 	require.True(t, v.Offloaded())
 
-	tape := autograd.NewTape(b.Ctx, b.RT) // a view on the tape does it, too
+	tape := autograd.NewTape(b.Ctx, b.RT) // a view on the tape also holds it
 	flat := tape.Reshape(tape.Param(ps[0]), 3)
 	y := tape.Mul(flat, tape.Param(ps[1]))
 	require.False(t, v.Offloaded())
@@ -191,7 +192,7 @@ func TestParametersAndTheirValues(t *testing.T) {
 	use(ps[0])
 }
 
-// TestParametersInFiles: a model is saved from where its parameters are and loaded to there.
+// TestParametersInFiles: a model's parameters are saved from the host and loaded to the host.
 func TestParametersInFiles(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
@@ -222,7 +223,8 @@ func TestParametersInFiles(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestParametersMove between groups and offloaders, back, and not at all where it is refused.
+// TestParametersMove: parameters move between groups and offloaders and back, and a refused call
+// moves none.
 func TestParametersMove(t *testing.T) {
 	b, other := tapetest.Open(t, 64<<20), tapetest.Open(t, 64<<20)
 	o, second := b.Offloader(tensor.OffloadConfig{}), b.Offloader(tensor.OffloadConfig{})
@@ -257,7 +259,7 @@ func TestParametersMove(t *testing.T) {
 	tape := autograd.NewTape(b.Ctx, b.RT)
 	loss := tape.Sum(tape.Square(tape.Param(p)))
 	require.NoError(t, o.Close())
-	_, err := tape.Backward(loss) // it is there still
+	_, err := tape.Backward(loss) // it still exists
 	require.NoError(t, err)
 	require.NoError(t, tape.Close())
 	require.False(t, p.Value().Offloaded(), "the offloader takes nothing any more")
@@ -272,7 +274,7 @@ func TestParametersMove(t *testing.T) {
 	require.NoError(t, p.Release())
 }
 
-// TestParametersRefuseCaptures: with what to do instead.
+// TestParametersRefuseCaptures: the error has the alternative.
 func TestParametersRefuseCaptures(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})

@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// wide is a model of equal matrices, which are its only large memory.
+// wide returns a model of equal matrices, which are its only large memory.
 func wide(b *tapetest.Bench, layers int, offload func(autograd.Parameters)) (*nn.Initializer, nn.Sequential) {
 	b.T.Helper()
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(3))
@@ -31,10 +31,10 @@ func wide(b *tapetest.Bench, layers int, offload func(autograd.Parameters)) (*nn
 const (
 	wideWidth  = 128
 	wideLayer  = wideWidth * wideWidth * 4 // bytes of a layer's parameters
-	wideValues = 4096                      // bytes of all that a layer makes on a batch of one row, and more
+	wideValues = 4096                      // an upper bound of a layer's other bytes on a batch of one row
 )
 
-// rise is the peak of what f allocates, without what was there before.
+// rise returns the peak of allocated memory during f, minus the memory before.
 func rise(b *tapetest.Bench, f func()) int64 {
 	before := b.Cache.MemoryAllocated()
 	b.Cache.ResetPeakStats()
@@ -42,8 +42,8 @@ func rise(b *tapetest.Bench, f func()) int64 {
 	return b.Cache.MaxMemoryAllocated() - before
 }
 
-// TestParametersLowerThePeak: inference has two layers on the device, without what is
-// ahead one, and a training step lacks all but two.
+// TestParametersLowerThePeak: inference holds two layers on the device, or one if none comes ahead,
+// and a training step saves the memory of all except two.
 func TestParametersLowerThePeak(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	const layers = 10
@@ -89,7 +89,7 @@ func TestParametersLowerThePeak(t *testing.T) {
 			copies := map[bool]int64{false: 0, true: 1}[half] // of one layer and the one before, halves
 			if cisterntest.Named() == "" {
 				require.InDelta(t, (here+copies)*wideLayer, offInfer, wideValues)
-			} else { // there products have a workspace
+			} else { // products have a workspace on a GPU
 				require.GreaterOrEqual(t, infer-offInfer, (layers-here)*wideLayer-wideValues)
 			}
 			require.InDelta(t, (layers-here)*wideLayer, train-offTrain, 2*wideValues)
@@ -97,8 +97,8 @@ func TestParametersLowerThePeak(t *testing.T) {
 	}
 }
 
-// TestParametersLowerThePeakOfGradients: a backward pass without gradients of parameters
-// has those of two layers on the device.
+// TestParametersLowerThePeakOfGradients: a backward pass without gradients of parameters holds the
+// parameters of two layers on the device.
 func TestParametersLowerThePeakOfGradients(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	const layers = 10
@@ -122,8 +122,8 @@ func TestParametersLowerThePeakOfGradients(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestParametersStepInPieces: a step has two pieces on the device, of which one comes
-// while the other is updated, with its state or without.
+// TestParametersStepInPieces: a step holds two pieces on the device, one of which comes while the
+// other is updated, with or without its state.
 func TestParametersStepInPieces(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	const layers, piece = 8, 2 * wideLayer

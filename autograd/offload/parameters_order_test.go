@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestParametersComeBesideKernels: while a kernel of one layer runs in either pass the
-// parameters of the next layer arrive, that of the forward pass once the order is known.
+// TestParametersComeBesideKernels: while a kernel of one layer runs in either pass, the parameters
+// of the next layer arrive; in the forward pass only when the order is known.
 func TestParametersComeBesideKernels(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := cisterntest.Stream(t, b.Dev)
@@ -63,7 +63,7 @@ func TestParametersComeBesideKernels(t *testing.T) {
 	require.NoError(t, offload.Parameters(b.Ctx, autograd.Parameters{{Name: "first", Parameter: first}, {Name: "second", Parameter: second}}, nil))
 }
 
-// offloadedGroups is parameters of three elements, each of which is a group.
+// offloadedGroups returns parameters of three elements, each in its own group.
 func offloadedGroups(b *tapetest.Bench, o *tensor.Offloader, n int) (ps []*autograd.Parameter) {
 	b.T.Helper()
 	for range n {
@@ -79,9 +79,9 @@ func offloadedGroups(b *tapetest.Bench, o *tensor.Offloader, n int) (ps []*autog
 	return ps
 }
 
-// TestParametersKnowTheNext: each group but the first comes early, once a pass has shown
-// the order, also where one is used twice, and after the order has changed; what came early and is
-// not needed goes again.
+// TestParametersKnowTheNext: after a pass has shown the order, each group except the first comes
+// early, even if a group is used twice, and again after the order has changed. A group that came
+// early and is not needed leaves.
 func TestParametersKnowTheNext(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})

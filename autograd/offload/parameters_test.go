@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// infer is the model's result on a tape of NoGrad.
+// infer returns the model's result on a tape of NoGrad.
 func infer(b *tapetest.Bench, model nn.Forwarder, x *tensor.Tensor, half bool) []float32 {
 	b.T.Helper()
 	tape := autograd.NoGrad(b.Ctx, b.RT)

@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestResetOffloadsParameters: after a forward pass without a backward pass, Reset moves the parameters that the tape
-// has read back to the host, as Close does.
+// TestResetOffloadsParameters: after a forward pass without a backward pass, Reset moves the
+// parameters that the tape has read back to the host, like Close.
 func TestResetOffloadsParameters(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	ps := offloadedGroups(b, b.Offloader(tensor.OffloadConfig{}), 2)

@@ -23,8 +23,8 @@ func look(t *autograd.Tape, x *autograd.Variable, f func()) *autograd.Variable {
 	}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return c.Grads(g, nil) })
 }
 
-// TestParametersInARerun: a checkpoint that runs again brings the group that it reads and
-// begins to bring the next one of its own, and no more.
+// TestParametersInARerun: a checkpoint that runs again brings the group that it reads, and begins
+// to bring only its own next one.
 func TestParametersInARerun(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
@@ -72,8 +72,8 @@ func TestParametersInARerun(t *testing.T) {
 	}
 }
 
-// TestParametersReadACopyAgain: without gradients the copy of an offloaded parameter in 16
-// bits is freed when its group leaves, and made again by the next operation that reads its variable.
+// TestParametersReadACopyAgain: without gradients the 16-bit copy of an offloaded parameter is
+// freed when its group leaves, and the next operation that reads its variable makes it again.
 func TestParametersReadACopyAgain(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})

@@ -42,8 +42,8 @@ var stateful = map[string]func(ps autograd.Parameters) (optim.Optimizer, error){
 // sizes of parameters, in float64s.
 var stateSizes = []int{64, 700, 64, 2000, 1500, 700}
 
-// takeSteps updates parameters a few times, some of them not every time, and returns their values.
-// between runs after each step.
+// takeSteps updates parameters several times, some of them not in every step, and returns their
+// values. between runs after each step.
 func takeSteps(b *tapetest.Bench, make func(ps autograd.Parameters) (optim.Optimizer, error), prepare, between func(optim.Optimizer)) (values [][]float64) {
 	b.T.Helper()
 	var ps autograd.Parameters
@@ -93,7 +93,8 @@ func make64(n int, from float64) []float64 {
 
 func nothing(optim.Optimizer) {}
 
-// TestStateLowersThePeak: a step of Adam needs one piece, what comes and what goes, and not all.
+// TestStateLowersThePeak: a step of Adam needs memory for one piece, the one that comes and the one
+// that leaves, not for the whole state.
 func TestStateLowersThePeak(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
@@ -142,7 +143,7 @@ func TestStateWaitsForNothing(t *testing.T) {
 		release = cisterntest.Hold(t, out)
 	}, func(optim.Optimizer) {
 		if steps++; steps > 1 {
-			return // what is fetched again waits for what was copied out
+			return // a fetch waits for the copy out
 		}
 		done, err := out.Query()
 		require.NoError(t, err)
@@ -153,8 +154,8 @@ func TestStateWaitsForNothing(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// TestStateInCheckpoints: state is saved from where it is and loaded to where it
-// lives, with the same numbers.
+// TestStateInCheckpoints: state is saved from the host and loaded to its storage, with the same
+// values.
 func TestStateInCheckpoints(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
@@ -197,8 +198,8 @@ func TestStateInCheckpoints(t *testing.T) {
 	}
 }
 
-// TestStateFindsNoMemory: without memory for a piece no parameter of the piece is updated, the error
-// counts the updated parameters, and a later step updates the others.
+// TestStateFindsNoMemory: without memory for a piece no parameter of the piece is updated, the
+// error has the number of updated parameters, and a later step updates the others.
 func TestStateFindsNoMemory(t *testing.T) {
 	b := tapetest.Open(t, 4<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
@@ -228,8 +229,8 @@ func TestStateFindsNoMemory(t *testing.T) {
 	p.SetGrad(nil)
 }
 
-// TestStateComesLate: where there is memory for one piece alone, the next one is
-// not brought early, and the step succeeds.
+// TestStateComesLate: with memory for only one piece the next one does not come early, and the step
+// succeeds.
 func TestStateComesLate(t *testing.T) {
 	b := tapetest.Open(t, 4<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
@@ -259,7 +260,7 @@ func TestStateComesLate(t *testing.T) {
 	}
 }
 
-// TestStateFails with what is wrong, and the state is as it was.
+// TestStateFails: invalid calls return a specific error and do not change the state.
 func TestStateFails(t *testing.T) {
 	b, other := tapetest.Open(t, 64<<20), tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
@@ -284,8 +285,8 @@ func TestStateFails(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// TestStateLeavesAfterAFailure: state that a function was given leaves the device again, whether
-// the function fails or not.
+// TestStateLeavesAfterAFailure: state that WithState has brought leaves the device again, whether
+// its function fails or not.
 func TestStateLeavesAfterAFailure(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	opt, err := tapetest.WithErr(optim.NewAdam(autograd.Parameters{{Name: "p", Parameter: b.Parameter(700)}}, optim.AdamConfig{}))

@@ -17,8 +17,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestCheckpointOfLayers: models train as without, to the bit, running statistics of
-// batch norms included, under the same names; and a checkpoint in a step costs less memory.
+// TestCheckpointOfLayers: models train bit-identically, including running statistics of batch
+// norms, with the same names, and a step needs less memory.
 func TestCheckpointOfLayers(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	whole := func(l nn.Layer) nn.Layer { return l }
@@ -77,8 +77,8 @@ func TestCheckpointOfLayers(t *testing.T) {
 	}
 }
 
-// TestCheckpointMemory: between the passes nothing of a checkpoint is in memory but its
-// result, and while one runs again no other one's values are.
+// TestCheckpointMemory: between the passes only a checkpoint's result is in memory, and while a
+// checkpoint runs again no other checkpoint's values are.
 func TestCheckpointMemory(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	b.NeedsHost("the blocks of the product's workspace are others elsewhere")
@@ -115,7 +115,8 @@ func TestCheckpointMemory(t *testing.T) {
 	require.EqualValues(t, 1+count*inner, between)
 }
 
-// TestCheckpointReleases: what the program releases outside, or the function inside, of what it was given.
+// TestCheckpointReleases: the program may release a checkpoint's inputs outside, or its function
+// inside.
 func TestCheckpointReleases(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{0.5, 2}, 2)
@@ -144,7 +145,8 @@ func TestCheckpointReleases(t *testing.T) {
 	}
 }
 
-// TestCheckpointLabels: what is computed again is an activation of its module, and not a gradient.
+// TestCheckpointLabels: recomputed values are labelled as activations of their module, not as
+// gradients.
 func TestCheckpointLabels(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, make([]float64, 1000))
@@ -168,7 +170,7 @@ func TestCheckpointLabels(t *testing.T) {
 	require.Equal(t, []memcache.Label{want, want}, seen)
 }
 
-// TestCheckpointKeep: what the function keeps of each run lives until Close.
+// TestCheckpointKeep: variables that the function keeps, in each run, stay until Close.
 func TestCheckpointKeep(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 2)
@@ -187,7 +189,8 @@ func TestCheckpointKeep(t *testing.T) {
 	require.True(t, kept[0].Value().Released() && kept[1].Value().Released())
 }
 
-// TestCheckpointOfAFunctionOfItsOwn: what an operation of the program's saved is released in between.
+// TestCheckpointOfAFunctionOfItsOwn: tensors that a program's own operation saves are released
+// between the runs.
 func TestCheckpointOfAFunctionOfItsOwn(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 2)
@@ -216,7 +219,8 @@ func TestCheckpointOfAFunctionOfItsOwn(t *testing.T) {
 	require.NoError(t, tape.Close())
 }
 
-// TestCheckpointWithoutGradients is a frame, and what has none is not run again.
+// TestCheckpointWithoutGradients: on a tape without gradients a checkpoint is a frame, and a
+// function whose result needs no gradient does not run again.
 func TestCheckpointWithoutGradients(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 2)
@@ -239,7 +243,8 @@ func TestCheckpointWithoutGradients(t *testing.T) {
 	}
 }
 
-// TestCheckpointWithoutASeed: random numbers are the same in both runs, without anybody having said which.
+// TestCheckpointWithoutASeed: random numbers are the same in both runs, even if the program sets no
+// seed.
 func TestCheckpointWithoutASeed(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	ones := make([]float64, 256)

@@ -5,7 +5,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// What tests use of the package that programs can't, by the file that it is of.
+// Unexported parts of the package for tests, by their files.
 
 // plan.go
 

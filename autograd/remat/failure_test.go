@@ -20,7 +20,7 @@ type (
 	variable = *autograd.Variable
 )
 
-// recomputes is a trial of a step of two matrices and of a tensor from outside, on a tape that
+// recomputes returns a trial of a step of two matrices and a tensor from outside, on a tape that
 // computes in a dtype.
 func recomputes(compute tensor.Dtype, do func(t onTape, a, b variable, x *tensor.Tensor) variable) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
@@ -40,8 +40,8 @@ func recomputes(compute tensor.Dtype, do func(t onTape, a, b variable, x *tensor
 	}
 }
 
-// parts is a checkpoint with another one in it, random numbers, what it brings and what it does not
-// read again.
+// parts is a checkpoint that contains another one, random numbers, a tensor that it brings, and
+// values that the second run does not read.
 func parts(t onTape, a, b variable, x *tensor.Tensor) variable {
 	return remat.Checkpoint(t, func() variable {
 		inner := remat.Checkpoint(t, func() variable { return t.Dropout(t.Mul(t.Exp(a), t.Input(x)), 0.5) })
@@ -49,7 +49,7 @@ func parts(t onTape, a, b variable, x *tensor.Tensor) variable {
 	})
 }
 
-// ofLayer is a trial of a layer that is wrapped.
+// ofLayer returns a trial of a wrapped layer.
 func ofLayer(wrap func(l nn.Layer) nn.Layer) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
 		in := nn.Init(m.Ctx, m.RT, nn.Seed(1), nn.Dtype(tensor.Float64))
@@ -78,7 +78,7 @@ var failureRows = []failtest.Row[*failing]{
 }
 
 // TestCheckpointsFail: whichever driver call, allocation or check of a context fails, in the first
-// or in the second run of a function, a step has done all or nothing, and succeeds afterwards on the
+// or the second run of a function, a step has done everything or nothing, and then succeeds on the
 // same tape.
 func TestCheckpointsFail(t *testing.T) {
 	if !testing.Short() {

@@ -17,9 +17,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestPlan: for budgets from what a step takes to what it takes with all
-// checkpointed, the steps keep to the estimate and the budget, the losses are the same, and a
-// larger budget never computes more again.
+// TestPlan: for budgets from a step's memory down to its memory with all layers checkpointed, the
+// steps stay within the estimate and the budget, the losses are the same, and a larger budget never
+// recomputes more.
 func TestPlan(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	var plan remat.Plan
@@ -74,7 +74,7 @@ func TestPlan(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestPlanCounts what a profile says, and no more.
+// TestPlanCounts: a plan counts the holdings of a profile exactly.
 func TestPlanCounts(t *testing.T) {
 	holding := func(module string, c memcache.Category, bytes int64) memcache.Holding {
 		return memcache.Holding{Label: memcache.Label{Module: module, Category: c}, Bytes: bytes}
@@ -92,7 +92,7 @@ func TestPlanCounts(t *testing.T) {
 		budget, estimate int64
 		chosen           []string
 	}{
-		{1000, 1000, nil},              // in the backward pass of b: 300 that are none of the layers', 150 of a, 300 of ab, 250
+		{1000, 1000, nil},              // backward pass of b: 300 outside of the layers, 150 of a, 300 of ab, 250
 		{999, 900, []string{"net.ab"}}, // 200 of its 300 stay
 		{899, 850, []string{"net.a"}},
 		{849, 750, []string{"net.a", "net.ab"}},
@@ -133,7 +133,7 @@ func TestPlanSet(t *testing.T) {
 	require.Empty(t, plan.Chosen())
 }
 
-// TestPlanOfNoLayer reports it like any other.
+// TestPlanOfNoLayer: a nil layer in a plan is reported like elsewhere.
 func TestPlanOfNoLayer(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	var plan remat.Plan
@@ -144,7 +144,7 @@ func TestPlanOfNoLayer(t *testing.T) {
 	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 }
 
-// workspace is what kernels held for the moment.
+// workspace returns the memory that kernels held temporarily.
 func workspace(p memcache.Profile) int64 {
 	for _, s := range p.Sum(func(h memcache.Holding) string { return h.Category.String() }) {
 		if s.Name == memcache.CategoryWorkspace.String() {
@@ -154,8 +154,8 @@ func workspace(p memcache.Profile) int64 {
 	return 0
 }
 
-// TestPlanReckons what a step takes, in float32 and bfloat16, whichever of its
-// layers are checkpointed, of random sizes: its peak is not above it, and not far below.
+// TestPlanReckons: in float32 and bfloat16, with random sizes and any choice of checkpointed
+// layers, a step's peak is not above the estimate, and not far below.
 func TestPlanReckons(t *testing.T) {
 	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.BFloat16} {
 		least, greatest := 9.0, 0.0
@@ -198,7 +198,8 @@ func TestPlanReckons(t *testing.T) {
 				most, profile := step()
 				estimate, peak := c.Most()-stays, most-stays
 				require.Equal(t, profile.Allocated, most)
-				// On the host an operation in bfloat16 has float32 copies of what it reads and makes, for the moment.
+				// On the host an operation in bfloat16 temporarily has float32 copies of its
+				// operands and result.
 				copies := max(0, workspace(profile)-workspace(plain))
 				r := float64(peak) / float64(estimate)
 				least, greatest = min(least, r), max(greatest, float64(peak-copies)/float64(estimate))
@@ -211,9 +212,9 @@ func TestPlanReckons(t *testing.T) {
 	}
 }
 
-// TestPlanOfGradients: a gradient in bfloat16 is counted so, and one that is a
-// sum, of uses or tapes, or is reduced, as float32; and the copies in bfloat16 of all parameters
-// but those that need none.
+// TestPlanOfGradients: a gradient in bfloat16 counts as such. A gradient that is a sum, of uses or
+// tapes, or that is reduced, counts as float32. Bfloat16 copies of parameters count unless they are
+// not needed.
 func TestPlanOfGradients(t *testing.T) {
 	alone := tapetest.NewCrew(t, 1, 64<<20, 0).Ranks[0]
 	b := alone.Bench
@@ -254,7 +255,7 @@ func TestPlanOfGradients(t *testing.T) {
 	backward(tensor.BFloat16, 2)
 	requireCounts([]int64{128, 512, 0}, []int64{128, 256, 256})
 	require.NoError(t, params.ZeroGrad(b.Ctx))
-	dp, err := parallel.New(b.Ctx, alone.Comm, nn.Sequential{once, twice, frozen}, parallel.Config{}) // which reduces float32
+	dp, err := parallel.New(b.Ctx, alone.Comm, nn.Sequential{once, twice, frozen}, parallel.Config{})
 	require.NoError(t, err)
 	requireCounts([]int64{256, 512, 0}, []int64{128, 256, 256})
 	backward(tensor.BFloat16, 1)
@@ -266,8 +267,8 @@ func TestPlanOfGradients(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestPlanOfSharedLayers: what several layers share has one gradient, from the
-// backward pass of the last of them on, and one copy in bfloat16, until that of the first.
+// TestPlanOfSharedLayers: a parameter that several layers share has one gradient, from the backward
+// pass of the last of them on, and one bfloat16 copy, until that of the first.
 func TestPlanOfSharedLayers(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(3))

@@ -106,7 +106,7 @@ func TestCheckpointThatDoesSomethingElse(t *testing.T) {
 	}
 }
 
-// TestCheckpointRefuses what it can't do.
+// TestCheckpointRefuses: invalid uses are refused.
 func TestCheckpointRefuses(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
@@ -157,7 +157,8 @@ func TestCheckpointRefuses(t *testing.T) {
 	require.Empty(t, remat.Layer(nil).(nn.Buffered).Buffers())
 }
 
-// TestCheckpointOfWhatWasOverwritten: its input, or a parameter of its, between the passes.
+// TestCheckpointOfWhatWasOverwritten: an input or a parameter that was overwritten between the
+// passes is an error.
 func TestCheckpointOfWhatWasOverwritten(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	w := b.Parameter(2, 2)
@@ -165,7 +166,8 @@ func TestCheckpointOfWhatWasOverwritten(t *testing.T) {
 	for name, overwrite := range map[string]*tensor.Tensor{"an input": x, "a parameter": w.Value()} {
 		tape := autograd.NewTape(b.Ctx, b.RT)
 		v := tape.Leaf(x)
-		y := remat.Checkpoint(tape, func() *autograd.Variable { return tape.Add(v, tape.Param(w)) }) // neither is saved by the addition
+		// The addition saves neither.
+		y := remat.Checkpoint(tape, func() *autograd.Variable { return tape.Add(v, tape.Param(w)) })
 		require.NoError(t, b.RT.Zero(b.Ctx, overwrite))
 		_, err := tape.Backward(tape.Sum(y))
 		require.ErrorIs(t, err, autograd.ErrStale, name)
@@ -173,7 +175,7 @@ func TestCheckpointOfWhatWasOverwritten(t *testing.T) {
 		require.NoError(t, w.ZeroGrad(b.Ctx))
 	}
 
-	// By the function itself, once it has read it.
+	// The function itself overwrites it after reading it.
 	tape := autograd.NewTape(b.Ctx, b.RT)
 	v := tape.Leaf(x)
 	y := remat.Checkpoint(tape, func() *autograd.Variable {
@@ -186,7 +188,7 @@ func TestCheckpointOfWhatWasOverwritten(t *testing.T) {
 	_ = tape.Close()
 }
 
-// TestCheckpointThatPanics leaves a tape that can be closed, in the first run and in the second.
+// TestCheckpointThatPanics: after a panic in the first or the second run the tape can be closed.
 func TestCheckpointThatPanics(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 2)
@@ -222,8 +224,8 @@ func TestCheckpointThatPanics(t *testing.T) {
 	}
 }
 
-// TestCheckpointOutOfMemory in the second run: the error comes from Backward, parameters
-// have no half of a gradient, and nothing is left.
+// TestCheckpointOutOfMemory: without memory in the second run Backward returns the error,
+// parameters have no incomplete gradient, and nothing leaks.
 func TestCheckpointOutOfMemory(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	w := b.Parameter(8, 8)

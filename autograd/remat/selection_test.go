@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPlanAgainstAllChoices: the plan leaves nothing out that helps, and
-// chooses nothing that it could do without: against all choices of random layers.
+// TestPlanAgainstAllChoices: compared with all choices of random layers, the plan misses no choice
+// that fits, and chooses no layer that it does not need.
 func TestPlanAgainstAllChoices(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	costs, plans := 0.0, 0.0
@@ -20,7 +20,7 @@ func TestPlanAgainstAllChoices(t *testing.T) {
 			c.held, c.results, c.grads = append(c.held, held), append(c.results, random.Int64N(held+1)), append(c.grads, random.Int64N(300))
 			c.copies = append(c.copies, random.Int64N(300))
 		}
-		// What is held in the backward pass of each layer, added up anew.
+		// The bytes held in the backward pass of each layer, computed independently.
 		most := func(chosen int) (bytes int64) {
 			for i := range n {
 				now := c.fixed + c.held[i]
@@ -77,7 +77,7 @@ func TestPlanAgainstAllChoices(t *testing.T) {
 				require.Greater(t, most(mine&^(1<<i)), budget, "layer %d is computed again for nothing", i)
 			}
 		}
-		// Of all layers, the largest that can be done without is left out first.
+		// Of all layers, the largest one that is not needed is left out first.
 		for i := range c.chosen {
 			c.chosen[i] = true
 		}

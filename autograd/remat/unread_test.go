@@ -15,9 +15,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestCheckpointComputesNothingThatNobodyReads: the second run launches what its part
-// launches whose values gradients need or the program looks at, and the gradients are those of the
-// function in a frame, to the bit.
+// TestCheckpointComputesNothingThatNobodyReads: the second run launches only the operations whose
+// values gradients need or the program reads, and the gradients are bit-identical to those of the
+// function in a frame.
 func TestCheckpointComputesNothingThatNobodyReads(t *testing.T) {
 	ctx := context.Background()
 	b := tapetest.Open(t, 64<<20)
