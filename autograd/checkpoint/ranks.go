@@ -221,8 +221,11 @@ func (c Checkpoint) gatherRandom(ctx context.Context) (map[string]string, error)
 		return nil, nil
 	}
 	state, err := c.Init.RandomState()
-	if err != nil || len(state) > 8*(randomWords-1) {
-		return nil, errors.Join(err, fmt.Errorf("%w: a random state of %d bytes", safetensors.ErrState, len(state)))
+	if err != nil {
+		return nil, err
+	}
+	if most := 8 * (randomWords - 1); len(state) > most {
+		return nil, fmt.Errorf("%w: a random state of %d bytes: want at most %d", safetensors.ErrState, len(state), most)
 	}
 	bytes := make([]byte, 8*randomWords)
 	bytes[0] = byte(len(state))

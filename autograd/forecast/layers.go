@@ -83,7 +83,8 @@ func (l *log) layers(model any, s *shapes) []report.Layer {
 	t.layer("")
 	if s != nil {
 		for _, m := range s.modules {
-			if l := t.layer(m); m != "" || l.Output == "" { // "" also has operations outside of the model, such as the loss
+			// "" also has operations outside of the model, such as the loss.
+			if l := t.layer(m); m != "" || l.Output == "" {
 				l.Output = s.results[m]
 			}
 		}

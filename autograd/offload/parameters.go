@@ -94,8 +94,7 @@ func checkOffload(ctx context.Context, ps autograd.Parameters, o *tensor.Offload
 		if err := p.Err(); err != nil {
 			return fmt.Errorf("parameter %q: %w", p.Name, err)
 		}
-		switch {
-		case o != nil && o.Runtime() != p.Value().Runtime():
+		if o != nil && o.Runtime() != p.Value().Runtime() {
 			return fmt.Errorf("parameter %q: %w: the offloader is of another runtime than the parameter", p.Name, autograd.ErrInvalid)
 		}
 		if err := p.CanAttach(&parameterGroup{hostStage: hostStage{by: o, keep: true}}); err != nil {

@@ -1,6 +1,11 @@
 package optim
 
-import "math"
+import (
+	"fmt"
+	"math"
+
+	"github.com/cistern-ml/cistern/autograd"
+)
 
 // CosineAnnealingWarmRestarts lowers the rate from its first value to Min along half a cosine wave
 // of T0 steps, then restarts with T0*TMult steps, and so on (Loshchilov and Hutter, SGDR, 2017).
@@ -28,5 +33,8 @@ func (s CosineAnnealingWarmRestarts) check(int) error {
 	if err := atLeast1("CosineAnnealingWarmRestarts", "T0", s.T0); err != nil {
 		return err
 	}
-	return atLeast1("CosineAnnealingWarmRestarts", "TMult", s.TMult+1)
+	if s.TMult < 0 {
+		return fmt.Errorf("optim: CosineAnnealingWarmRestarts: %w: TMult is %d: want 0 or more", autograd.ErrInvalid, s.TMult)
+	}
+	return nil
 }

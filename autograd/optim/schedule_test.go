@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/autograd/optim"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
@@ -179,7 +180,7 @@ func TestSchedulesRefuse(t *testing.T) {
 	opt, err := tapetest.WithErr(optim.NewSGD(autograd.Parameters{{Name: "p", Parameter: b.Parameter(1)}}, optim.SGDConfig{}))
 	require.NoError(t, err)
 	for _, s := range []optim.Schedule{
-		optim.StepLR{}, optim.CosineAnnealingLR{}, optim.OneCycleLR{Max: 1}, optim.OneCycleLR{Max: 1, Steps: 3, RiseShare: new(2.0)}, optim.LambdaLR(nil), nil,
+		optim.StepLR{}, optim.CosineAnnealingLR{}, optim.CosineAnnealingWarmRestarts{}, optim.CosineAnnealingWarmRestarts{T0: 1, TMult: -1}, optim.OneCycleLR{Max: 1}, optim.OneCycleLR{Max: 1, Steps: 3, RiseShare: new(2.0)}, optim.LambdaLR(nil), nil,
 		optim.ConstantLR{Factor: new(2.0)}, optim.LinearLR{Start: new(0.0)}, optim.LinearLR{End: new(2.0)}, optim.ExponentialLR{math.NaN()}, optim.SequentialLR{},
 		optim.SequentialLR{[]optim.Schedule{optim.ConstantLR{}, nil}, []int{1}}, optim.SequentialLR{[]optim.Schedule{optim.ConstantLR{}, optim.StepLR{}}, []int{1}},
 		optim.SequentialLR{[]optim.Schedule{optim.ConstantLR{}}, []int{1}}, optim.SequentialLR{[]optim.Schedule{optim.ConstantLR{}, optim.ConstantLR{}, optim.ConstantLR{}}, []int{2, 1}},
@@ -222,6 +223,16 @@ func pytorchOneCycle(s optim.OneCycleLR, step int) (lr, momentum float64) {
 		start = end
 	}
 	panic("no phase")
+}
+
+// TestRefusalHasTheNumber: the error has the number that the caller gave.
+func TestRefusalHasTheNumber(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	in := nn.Init(b.Ctx, b.RT)
+	sgd := nn.Own(in, optim.NewSGD(in.Linear(1, 1).Parameters(), optim.SGDConfig{LR: new(0.1)}))
+	_, err := optim.NewScheduler(sgd, optim.CosineAnnealingWarmRestarts{T0: 1, TMult: -1})
+	require.ErrorContains(t, err, "TMult is -1: want 0 or more")
+	require.NoError(t, in.Close())
 }
 
 // TestSchedulesForTheirWholeLength: the documented loop, which calls Step after each of a
