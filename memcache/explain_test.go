@@ -15,7 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// shortProgram is a random program that runs out of memory: its calls, until a request finally fails.
+// shortProgram is a random program that runs out of memory: its calls, until a request finally
+// fails.
 type shortProgram struct {
 	capacity int64
 	limit    int64

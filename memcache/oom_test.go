@@ -169,7 +169,8 @@ func (c *lateContext) Err() error {
 	return c.Context.Err()
 }
 
-// TestFiguresOfAFailure: each figure of the error has its own value, and none is mistaken for another.
+// TestFiguresOfAFailure: each figure of the error has its own value, and none is mistaken for
+// another.
 func TestFiguresOfAFailure(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 250 << 20})
 	s, other, busy := dev.stream(1), dev.stream(2), dev.stream(3)

@@ -7,8 +7,8 @@ import (
 
 // How a shard gets more quota than it has; usage.go explains quotas. A peak may rise only with all
 // shards locked (addStopped). If there are few shards and no other goroutine holds them, a shard
-// tries that first, because in a program whose steps have a Scope each, most requests of a step raise
-// its peak. Otherwise a shard first claims quota from other shards, with two locks at a time
+// tries that first, because in a program whose steps have a Scope each, most requests of a step
+// raise its peak. Otherwise a shard first claims quota from other shards, with two locks at a time
 // (claimQuota). That serves programs whose streams take turns: the sum stays below the peak while
 // each stream's use rises and falls.
 

@@ -44,8 +44,8 @@ func TestFunctionsThatAllocate(t *testing.T) {
 		})
 		_, err := c.Alloc(t.Context(), 300*mib, s)
 		require.ErrorIs(t, err, ErrOutOfMemory)
-		// The reclaimer's own request finally fails, and so does the caller's. Each function's request asks the
-		// reclaimer, unless that is what made the request.
+		// The reclaimer's own request finally fails, and so does the caller's. Each function's
+		// request asks the reclaimer, unless that is what made the request.
 		require.Equal(t, []int{2, 2}, []int{told, asked})
 		asked, told = 0, 0
 		b, err := c.Alloc(t.Context(), 10*mib, s)

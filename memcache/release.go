@@ -104,9 +104,9 @@ func (g *grower) awaitFrees(ctx context.Context, p *placement.Pool) error {
 	return g.synchronize(ctx, p)
 }
 
-// giveBack returns the segment of a chunk that is taken out to the driver. Of an expandable segment it
-// returns as many whole granules of the chunk as atMost bytes need. What is not returned becomes free
-// again. Only the growth lock is held.
+// giveBack returns the segment of a chunk that is taken out to the driver. Of an expandable segment
+// it returns as many whole granules of the chunk as atMost bytes need. What is not returned becomes
+// free again. Only the growth lock is held.
 func (g *grower) giveBack(ctx context.Context, t taken, atMost int64) error {
 	seg := t.chunk.Segment()
 	if seg.Expandable() {

@@ -47,8 +47,8 @@ func TestHoldersOfThePeak(t *testing.T) {
 	}
 }
 
-// TestStepsThatReportHolders: the first two steps, and those with a peak above all before them; with
-// Holders all.
+// TestStepsThatReportHolders: the first two steps, and those with a peak above all before them;
+// with Holders all.
 func TestStepsThatReportHolders(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		f := newFixture(t, Config{})

@@ -209,8 +209,8 @@ func TestParallelRootsInAStepAreOfOtherTraces(t *testing.T) {
 	step.End()
 }
 
-// TestRunIsRecordedAfterUnsampledSteps: operations with the context of a step that is over are in the run,
-// although the sampler left the step out.
+// TestRunIsRecordedAfterUnsampledSteps: operations with the context of a step that is over are in
+// the run, although the sampler left the step out.
 func TestRunIsRecordedAfterUnsampledSteps(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithSampler(unlessStep{}))

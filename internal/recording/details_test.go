@@ -203,8 +203,8 @@ func TestSnapshotDetails(t *testing.T) {
 	require.Nil(t, list[0].Details)
 }
 
-// TestSharedFrames: PyTorch's entries and blocks may share a list of frames, and entries of several devices stand in
-// one file.
+// TestSharedFrames: PyTorch's entries and blocks may share a list of frames, and entries of several
+// devices stand in one file.
 func TestSharedFrames(t *testing.T) {
 	p := &pickler{b: []byte{0x80, 4, '}', '('}}
 	p.put("device_traces")

@@ -14,9 +14,10 @@ import (
 //	(driver calls)* (flush free_completed* (driver calls)*)?               trim_to
 //	free_requested, with its free_completed if that follows at once
 //
-// From its miss on, a request holds the growth lock. Any other entry between two calls is of another
-// goroutine at the same time. Such calls have no sequential order with the same outcome: a request
-// that found nothing free may get new memory while blocks were freed that would have served it.
+// From its miss on, a request holds the growth lock. Any other entry between two calls is of
+// another goroutine at the same time. Such calls have no sequential order with the same outcome: a
+// request that found nothing free may get new memory while blocks were freed that would have served
+// it.
 
 // jumble stores the reason why the calls cannot be repeated. The first reason stays.
 func (b *builder) jumble(reason string) {

@@ -253,7 +253,8 @@ func TestPoolSnapshots(t *testing.T) {
 	require.Equal(t, 10, pools, "graphs and MemPools, also one that is gone at the end")
 }
 
-// TestWithoutEntries: a recording without a call verifies, whatever hidden calls its statistics imply.
+// TestWithoutEntries: a recording without a call verifies, whatever hidden calls its statistics
+// imply.
 func TestWithoutEntries(t *testing.T) {
 	for _, text := range []string{`{"stats":{"num_sync_all_streams":1}}`, `{"stats":{"num_sync_all_streams":1,"num_alloc_retries":0}}`, `{}`} {
 		recs, err := recording.Read(strings.NewReader(text), "empty", recording.Options{})

@@ -141,8 +141,8 @@ func TestWatchersAreBounded(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.watch(t.Context(), "").r.StatusCode)
 }
 
-// TestEveryStepIsSentOrCounted: each of many clients gets each step once and in order, or a count of missed
-// steps, whatever its pace.
+// TestEveryStepIsSentOrCounted: each of many clients gets each step once and in order, or a count
+// of missed steps, whatever its pace.
 func TestEveryStepIsSentOrCounted(t *testing.T) {
 	s := newSite(t, Config{Steps: 50})
 	const steps = 2000

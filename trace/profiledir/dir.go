@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	// stacks are kept of all allocations, because a step mostly uses memory that was allocated before it.
+	// stacks are kept of all allocations, because a step mostly uses memory that was allocated
+	// before it.
 	stacks = memcache.StacksAlloc
-	// historyEntries limits the history of snapshots and reports, to some 2,500 steps of a small model.
+	// historyEntries limits the history of snapshots and reports, to some 2,500 steps of a small
+	// model.
 	historyEntries = 1 << 17
 	// mostSteps limits the steps of a report to the latest.
 	mostSteps = 10_000
@@ -88,8 +90,8 @@ func New(dir string, o Options) (d *Dir, err error) {
 	return d, nil
 }
 
-// Observers are for memcache.Config and transfer.Config. The cache must have its observer before the
-// first allocation.
+// Observers are for memcache.Config and transfer.Config. The cache must have its observer before
+// the first allocation.
 func (d *Dir) Observers() (memcache.Observer, transfer.Observer) {
 	if d == nil {
 		return nil, nil

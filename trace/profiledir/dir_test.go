@@ -67,7 +67,8 @@ func TestFilesOfSteps(t *testing.T) {
 	require.ElementsMatch(t, []string{"heap.pb.gz", "peak.pb.gz", "snapshot.pickle", "report.html", "recording.jsonl.gz", "trace.json", "step-2.pb.gz"}, have)
 }
 
-// TestOutOfMemory: the first request that fails for good writes the holders of memory, the next does not.
+// TestOutOfMemory: the first request that fails for good writes the holders of memory, the next
+// does not.
 func TestOutOfMemory(t *testing.T) {
 	dir := t.TempDir()
 	d, err := New(dir, Options{})

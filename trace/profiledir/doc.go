@@ -19,8 +19,8 @@
 //	// At the end:
 //	err = dir.Close()
 //
-// A program of package tensor passes dir.Operation to tensor.OnOperation, so that the timeline shows
-// the operations too.
+// A program of package tensor passes dir.Operation to tensor.OnOperation, so that the timeline
+// shows the operations too.
 //
 //	recording.jsonl.gz  all requests, for cistern replay (trace/record)
 //	trace.json          the steps of Options.Steps as a timeline, for Perfetto (trace/timeline)

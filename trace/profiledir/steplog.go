@@ -26,8 +26,9 @@ func NewStepLog(name string, goesOn bool) (*StepLog, error) {
 	return &StepLog{file: f}, nil
 }
 
-// Write writes a line at once, so that a program that is killed leaves the lines of all steps before.
-// It is for trace.ProfilerConfig's OnProfile. The first error ends the file; Close returns it.
+// Write writes a line at once, so that a program that is killed leaves the lines of all steps
+// before. It is for trace.ProfilerConfig's OnProfile. The first error ends the file; Close returns
+// it.
 func (l *StepLog) Write(p trace.StepProfile) {
 	if l == nil {
 		return

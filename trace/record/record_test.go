@@ -206,7 +206,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestFileIsReadableMeanwhile: events are in the file soon, without Close, as if the program was killed.
+// TestFileIsReadableMeanwhile: events are in the file soon, without Close, as if the program was
+// killed.
 func TestFileIsReadableMeanwhile(t *testing.T) {
 	for _, compressed := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "run")

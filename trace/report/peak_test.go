@@ -27,8 +27,8 @@ func sumsOf(p Peak) map[heldBy][2]int64 {
 	return m
 }
 
-// randomly allocates and frees on a cache with a history of that many entries. It returns the holders of
-// the cache's own profile of its peak.
+// randomly allocates and frees on a cache with a history of that many entries. It returns the
+// holders of the cache's own profile of its peak.
 func randomly(t *testing.T, entries int) (*memcache.Cache, map[heldBy][2]int64) {
 	s := stacktest.New(t, stacktest.Config{Capacity: 256 << 20})
 	require.NoError(t, s.Cache.RecordHistory(memcache.HistoryOptions{Entries: entries, Stacks: memcache.StacksAlloc}))

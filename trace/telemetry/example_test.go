@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/trace/telemetry"
 )
 
-// Example prints the spans of a program to a buffer. A real program says "otlp", and the environment
-// names the collector.
+// Example prints the spans of a program to a buffer. A real program says "otlp", and the
+// environment names the collector.
 func Example() {
 	var out bytes.Buffer
 	sdk, err := telemetry.New(context.Background(), telemetry.Config{Exporter: "stdout", Output: &out, Service: "my-training"})

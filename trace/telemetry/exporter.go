@@ -66,8 +66,9 @@ func (e exporters) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// plainIfLocal lets the exporters connect without TLS to the default endpoint, which is a collector on
-// localhost: with its default settings a collector has no TLS. The function that it returns undoes it.
+// plainIfLocal lets the exporters connect without TLS to the default endpoint, which is a collector
+// on localhost: with its default settings a collector has no TLS. The function that it returns
+// undoes it.
 func plainIfLocal() (undo func()) {
 	var set []string
 	for _, signal := range []string{"TRACES", "METRICS", "LOGS"} {

@@ -8,9 +8,9 @@
 //	sdk.Shutdown(span, err)
 //	sdk.Report(os.Stderr)
 //
-// Spans, metrics and logs go to the exporters that OpenTelemetry's environment variables name, such as
-// OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_METRICS_EXPORTER. The telemetry of a program must not change
-// its result: errors of exporters are counted and reported, never returned.
+// Spans, metrics and logs go to the exporters that OpenTelemetry's environment variables name, such
+// as OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_METRICS_EXPORTER. The telemetry of a program must not
+// change its result: errors of exporters are counted and reported, never returned.
 package telemetry
 
 import (
@@ -42,8 +42,8 @@ const (
 
 // Config is the configuration of an SDK.
 type Config struct {
-	// Exporter is "otlp" or "stdout". OpenTelemetry's environment variables can name another exporter
-	// for each signal.
+	// Exporter is "otlp" or "stdout". OpenTelemetry's environment variables can name another
+	// exporter for each signal.
 	Exporter string
 	// Output is the writer of "stdout". It is used by several goroutines, one at a time.
 	Output io.Writer
@@ -51,8 +51,8 @@ type Config struct {
 	Service string
 }
 
-// SDK is the OpenTelemetry SDK with its exporters. A nil SDK does nothing. Its methods may be called
-// from several goroutines, except Shutdown and Report, which end it in this order.
+// SDK is the OpenTelemetry SDK with its exporters. A nil SDK does nothing. Its methods may be
+// called from several goroutines, except Shutdown and Report, which end it in this order.
 type SDK struct {
 	tracer   *trace.Tracer
 	config   trace.Config // of tracer
@@ -101,7 +101,8 @@ func New(ctx context.Context, c Config) (*SDK, error) {
 	return t, err
 }
 
-// Tracer is the tracer for caches, pools and profilers. It is nil, which trace accepts, for a nil SDK.
+// Tracer is the tracer for caches, pools and profilers. It is nil, which trace accepts, for a nil
+// SDK.
 func (t *SDK) Tracer() *trace.Tracer {
 	if t == nil {
 		return nil
@@ -126,8 +127,8 @@ func (t *SDK) RankTracer(rank, size int) (*trace.Tracer, error) {
 	return tracer, nil
 }
 
-// Start begins the span of the whole program. Steps are traces of their own, with links to it; copies
-// and driver calls outside of steps are below it.
+// Start begins the span of the whole program. Steps are traces of their own, with links to it;
+// copies and driver calls outside of steps are below it.
 func (t *SDK) Start(ctx context.Context, name string, attributes ...attribute.KeyValue) (context.Context, oteltrace.Span) {
 	if t == nil {
 		return ctx, oteltrace.SpanFromContext(ctx)
@@ -136,8 +137,8 @@ func (t *SDK) Start(ctx context.Context, name string, attributes ...attribute.Ke
 }
 
 // CloseTracer sends the metrics and closes a tracer. It is called before the caches are closed,
-// because the metrics of a closed cache are 0. Sending takes at most half of the time for all that is
-// left, so that the spans have the other half.
+// because the metrics of a closed cache are 0. Sending takes at most half of the time for all that
+// is left, so that the spans have the other half.
 func (t *SDK) CloseTracer(tracer *trace.Tracer) {
 	if t == nil {
 		return
@@ -151,8 +152,8 @@ func (t *SDK) CloseTracer(tracer *trace.Tracer) {
 	t.fail(tracer.Close())
 }
 
-// Shutdown ends the program's span with err, or without an error if that is nil, and sends all that is
-// left, in 5 seconds at most.
+// Shutdown ends the program's span with err, or without an error if that is nil, and sends all that
+// is left, in 5 seconds at most.
 func (t *SDK) Shutdown(span oteltrace.Span, err error) {
 	if t == nil {
 		return
@@ -170,7 +171,8 @@ func (t *SDK) Shutdown(span oteltrace.Span, err error) {
 	sent.Wait()
 }
 
-// left is a context for the time that is left to send, less reserve. The first call starts the time.
+// left is a context for the time that is left to send, less reserve. The first call starts the
+// time.
 func (t *SDK) left(reserve time.Duration) (context.Context, context.CancelFunc) {
 	if t.until.IsZero() {
 		t.until = time.Now().Add(sending)
@@ -186,8 +188,8 @@ func (t *SDK) fail(err error) {
 	}
 }
 
-// Report writes how complete the telemetry is: the spans that were made, sampled out and dropped, and
-// the first error of the exporters. It is called after Shutdown.
+// Report writes how complete the telemetry is: the spans that were made, sampled out and dropped,
+// and the first error of the exporters. It is called after Shutdown.
 func (t *SDK) Report(w io.Writer) {
 	if t == nil {
 		return

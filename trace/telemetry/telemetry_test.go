@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) { cisterntest.Main(m) }
 
-// TestPlainIfLocal: the environment decides whether the exporters use TLS, and is as before afterwards.
+// TestPlainIfLocal: the environment decides whether the exporters use TLS, and is as before
+// afterwards.
 func TestPlainIfLocal(t *testing.T) {
 	insecure := func() (set []string) {
 		defer plainIfLocal()()

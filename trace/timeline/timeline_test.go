@@ -182,8 +182,8 @@ func TestOff(t *testing.T) {
 	require.Empty(t, on(events, program, "steps", "X"))
 }
 
-// TestStepsAreReportedLate: a step that overlaps a time in which the timeline was on is written even if
-// it is reported while it is off, and no other step is.
+// TestStepsAreReportedLate: a step that overlaps a time in which the timeline was on is written
+// even if it is reported while it is off, and no other step is.
 func TestStepsAreReportedLate(t *testing.T) {
 	out := &sink{}
 	tl, err := New(out)

@@ -6,7 +6,7 @@ package plan
 type RowNorm struct {
 	N, Groups, Per, Inner int
 	Eps                   float64
-	Centered              bool // the mean is taken away; without it it is the root mean square that becomes 1
+	Centered              bool // the mean becomes 0; otherwise the root mean square becomes 1
 }
 
 // Rows is the number of rows.

@@ -15,7 +15,8 @@ type (
 	SGDOwn    struct{ Rate, Momentum, First float64 }       // First is not 0 if the momentum holds nothing yet
 
 	AdamShared struct{ Beta2, C2, Eps, Decay, Sign float64 } // C2 is 1 - Beta2
-	// AdamOwn has rate/(1-beta1^t), sqrt(1-beta2^t), AdamW's factor of the parameter, and 1 - beta1.
+	// AdamOwn has rate/(1-beta1^t), sqrt(1-beta2^t), AdamW's factor of the parameter, and 1 -
+	// beta1.
 	AdamOwn struct{ Size, Correction, Shrink, C1 float64 }
 
 	RMSpropShared struct{ Alpha, C, Eps, Decay, Sign float64 } // C is 1 - Alpha
