@@ -16,5 +16,5 @@ var (
 	ErrInvalid = device.ErrInvalid
 )
 
-// ErrReleased: the private pool was released, and serves no more requests.
+// ErrReleased is the error of a request of a private pool that was released.
 var ErrReleased = errors.New("private pool was released")

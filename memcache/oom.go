@@ -14,8 +14,8 @@ import (
 // know what the program can do without, are called one after the other. Then the request fails with
 // an error that reports where the memory is. The device and the cache stay usable after it.
 
-// ErrOutOfMemory: the device, or the cache's limit, leaves too little free memory. The error is an
-// [*OutOfMemoryError].
+// ErrOutOfMemory means that the device or the limit of the cache leaves too little free memory. The
+// error is an [*OutOfMemoryError].
 var ErrOutOfMemory = errors.New("out of memory")
 
 // OutOfMemoryError is the error of an allocation that found no memory, with the figures of
