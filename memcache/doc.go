@@ -3,7 +3,9 @@
 //	cache, err := memcache.New(dev, memcache.Config{})
 //	block, err := cache.Alloc(ctx, bytes, stream)
 //	...                              // queue work on stream that uses block.Ptr()
-//	err = block.RecordStream(other)  // work queued on other uses it as well
+//	err = stream.Record(event)
+//	err = other.Wait(event)          // orders the work on other after it
+//	err = block.RecordStream(other)  // keeps the memory for the work on other
 //	err = block.Free()
 //
 // # How it works
@@ -19,8 +21,9 @@
 // A block belongs to the stream that it was allocated on. After its free it is reusable on that
 // stream at once, because the stream's order runs the old use before the new one. When another
 // stream uses the block, call [Block.RecordStream]. Otherwise the memory may be reused while that
-// stream still accesses it. A recorded block becomes free when every recorded stream has completed
-// the work that was queued before the free; later allocations poll for that.
+// stream still accesses it. RecordStream keeps the memory and does not order the work of the two
+// streams: that takes an event, as above. A recorded block becomes free when every recorded stream
+// has completed the work that was queued before the free; later allocations poll for that.
 //
 // A request that finds no free block may also use memory that other streams still use, after a wait
 // on the device: see [Config.ReuseAcrossStreams].

@@ -81,9 +81,14 @@ func ExampleBlock_RecordStream() {
 	finish := make(chan struct{})
 
 	block, _ := cache.Alloc(ctx, 1<<20, compute)
-	// The side stream uses the block for as long as finish is open.
-	_ = side.Launch(&device.Launch{Func: func() { <-finish }, Reads: []device.Range{block.Range(0, 1<<20)}})
-	_ = block.RecordStream(side)
+	all := []device.Range{block.Range(0, 1<<20)}
+	_ = compute.Launch(&device.Launch{Func: func() {}, Writes: all})
+	written, _ := cache.Device().NewEvent(device.EventOptions{})
+	_ = compute.Record(written)
+	_ = side.Wait(written) // orders the work that follows on side
+	// The side stream reads the block for as long as finish is open.
+	_ = side.Launch(&device.Launch{Func: func() { <-finish }, Reads: all})
+	_ = block.RecordStream(side) // keeps the memory
 	_ = block.Free()
 
 	early, _ := cache.Alloc(ctx, 1<<20, compute)
@@ -94,6 +99,7 @@ func ExampleBlock_RecordStream() {
 	fmt.Println("reused after it:", late.Ptr() == block.Ptr())
 	_ = early.Free()
 	_ = late.Free()
+	_ = written.Close()
 	// Output:
 	// reused under the side stream: false
 	// reused after it: true

@@ -26,8 +26,14 @@ func main() {
 
 	block, err := cache.Alloc(ctx, 3<<20, compute)
 	check(err)
-	// ... queue work on compute and on side that uses block.Ptr() ...
-	check(block.RecordStream(side)) // work on side uses the block, too
+	// ... queue work on compute that writes to block.Ptr() ...
+	written, err := dev.NewEvent(device.EventOptions{})
+	check(err)
+	defer written.Close()
+	check(compute.Record(written))
+	check(side.Wait(written)) // the work that follows on side sees the writes
+	// ... queue work on side that reads block.Ptr() ...
+	check(block.RecordStream(side)) // keeps the memory for side
 	check(block.Free())             // reused when both streams have passed this point
 	fmt.Println(cache.MemoryAllocated(), cache.MaxMemoryAllocated(), cache.MemoryReserved())
 	fmt.Print(cache.Summary())

@@ -125,7 +125,7 @@ func TestRanks(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page")
 	status, stdout, stderr := runs(t, "ranks", "-o", page, "--title", "two", "--trace-url", "http://localhost:16686/trace/{trace_id}", zero, one)
 	require.Equal(t, exitOK, status, stderr)
-	const headline = "the straggler is rank 1: it held the others up for 24ms, 30.0% of the steps' time, they waited 24ms for it, " +
+	const headline = "the straggler is rank 1: it held the others up for 24ms, 30.0% of the steps' time, all others together waited 24ms for it, " +
 		"and it came last in 8 of 8 steps (one-sided binomial test, Bonferroni-corrected: p = 0.0078)"
 	require.Contains(t, stdout, headline+"\n")
 	html, err := os.ReadFile(page)

@@ -8,7 +8,7 @@ import (
 // whatIf is cistern whatif.
 type whatIf struct {
 	Files  []string `arg:"" name:"file" predictor:"file" help:"Recordings, or - for the standard input."`
-	Config []string `short:"c" sep:"none" placeholder:"OPTIONS" help:"Options to try, as in PYTORCH_CUDA_ALLOC_CONF; \"\" is PyTorch's default, \"recorded\" the file's own. Can be repeated. Without it, a list that is worth a try, and which one serves best."`
+	Config []string `short:"c" sep:"none" placeholder:"OPTIONS" help:"Options to compare with the file's own, as in PYTORCH_CUDA_ALLOC_CONF; \"\" is PyTorch's default, \"recorded\" only the file's own. Can be repeated. Without it, a list of options that may help."`
 	JSON   bool     `help:"Print a JSON object for each recording and set of options."`
 	limits
 }
@@ -80,8 +80,8 @@ func (c *whatIf) Run(e *env) error {
 	return nil
 }
 
-// estimates replays a program under each set of options. If no option is given, advice compares the
-// suggested ones.
+// estimates replays a program under its own options and under each set of options to try, which is
+// the suggested ones if none is given. advice compares them.
 func (c *whatIf) estimates(p *recording.Program, yield func(config string, e *replay.Estimate)) (advice string, err error) {
 	s, err := replay.NewScenario(p)
 	if err != nil {
@@ -91,42 +91,37 @@ func (c *whatIf) estimates(p *recording.Program, yield func(config string, e *re
 	if err != nil {
 		return "", err
 	}
-	try := func(options string) (*replay.Estimate, error) {
-		config, text := own, ownText
-		if options != recorded {
-			if config, text, err = replay.OptionsFor(p, options); err != nil {
-				return nil, err
-			}
-		}
-		e, err := s.Estimate(config)
-		if err == nil {
-			yield(text, e)
-		}
-		return e, err
-	}
-	for _, options := range c.Config {
-		if _, err := try(options); err != nil {
-			return "", err
-		}
-	}
-	if len(c.Config) > 0 {
-		return "", nil
-	}
-	base, err := try(recorded)
+	base, err := s.Estimate(own)
 	if err != nil {
 		return "", err
 	}
+	yield(ownText, base)
+	options := c.Config
+	if len(options) == 0 {
+		options = replay.Suggestions(p, base.PeakReserved)
+	}
 	var names []string
 	var tried []*replay.Estimate
-	for _, options := range replay.Suggestions(p, base.PeakReserved) {
-		if config, _, _ := replay.OptionsFor(p, options); config == own {
+	for _, o := range options {
+		if o == recorded {
 			continue
 		}
-		e, err := try(options)
+		config, text, err := replay.OptionsFor(p, o)
 		if err != nil {
 			return "", err
 		}
-		names, tried = append(names, options), append(tried, e)
+		if config == own {
+			continue
+		}
+		e, err := s.Estimate(config)
+		if err != nil {
+			return "", err
+		}
+		yield(text, e)
+		names, tried = append(names, o), append(tried, e)
+	}
+	if len(tried) == 0 {
+		return "", nil
 	}
 	return replay.Advice(base, names, tried), nil
 }

@@ -41,10 +41,11 @@ func chance(last, steps int64, ranks int) float64 {
 	return min(1, n*tail)
 }
 
-// stepTime returns the duration of all steps, in the mean of all ranks.
+// stepTime returns the duration of all steps, in the mean of all ranks. A step whose work outlasts it
+// on the host, because the host does not wait, takes as long as the device.
 func (r *Report) stepTime() (total time.Duration) {
 	for _, x := range r.Ranks {
-		total += x.HostTime / time.Duration(len(r.Ranks))
+		total += max(x.HostTime, x.DeviceTime) / time.Duration(len(r.Ranks))
 	}
 	return total
 }
@@ -64,7 +65,7 @@ func (r *Report) Headline() string {
 	cost := fmt.Sprintf("held the others up for %s, %s of the steps' time", duration(x.HeldUp), per(x.HeldUp, r.stepTime()))
 	switch least := leastSteps(len(r.Ranks)); {
 	case r.Straggler >= 0:
-		return fmt.Sprintf("the straggler is rank %d: it %s, they waited %s for it, and it %s", i, cost, duration(x.WaitedFor), last)
+		return fmt.Sprintf("the straggler is rank %d: it %s, all others together waited %s for it, and it %s", i, cost, duration(x.WaitedFor), last)
 	case r.Steps < least:
 		return fmt.Sprintf("no straggler can be named: rank %d %s, and with %d ranks at least %d steps are needed", i, last, len(r.Ranks), least)
 	case x.P >= significance:

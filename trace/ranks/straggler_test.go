@@ -253,7 +253,7 @@ func TestParallelHeadline(t *testing.T) {
 		{alternate(1, one), 1, "no straggler can be named: rank 1 came last in 1 of 1 steps (" + test + "1), and with 2 ranks at least 8 steps are needed"},
 		{alternate(3, one), 1, "no straggler can be named: rank 1 came last in 3 of 3 steps (" + test + "0.25), and with 2 ranks at least 8 steps are needed"},
 		{alternate(7, one), 1, "no straggler can be named: rank 1 came last in 7 of 7 steps (" + test + "0.016), and with 2 ranks at least 8 steps are needed"},
-		{alternate(8, one), 100 * time.Millisecond, "the straggler is rank 1: it held the others up for 8ms, 1.0% of the steps' time, they waited 8ms for it, and it came last in 8 of 8 steps (" + test + "0.0078)"},
+		{alternate(8, one), 100 * time.Millisecond, "the straggler is rank 1: it held the others up for 8ms, 1.0% of the steps' time, all others together waited 8ms for it, and it came last in 8 of 8 steps (" + test + "0.0078)"},
 		{alternate(8, one), 101 * time.Millisecond, "no rank is a straggler: rank 1 came last in 8 of 8 steps (" + test + "0.0078), but held the others up for 8ms, less than 1% of the steps' time"},
 		{alternate(8, one), time.Second, "no rank is a straggler: rank 1 came last in 8 of 8 steps (" + test + "0.0078), but held the others up for 8ms, less than 1% of the steps' time"},
 		{[][][]time.Duration{{{5, 5}}}, 1, "no single rank held up the others"},
@@ -265,6 +265,12 @@ func TestParallelHeadline(t *testing.T) {
 	for ranks, want := range map[int]int64{2: 8, 3: 6, 4: 5, 8: 4, 4096: 2} {
 		require.Equal(t, want, leastSteps(ranks), fmt.Sprint(ranks))
 	}
+}
+
+// TestTimeOfSteps: a host that only queues a step's work is done before the device, whose time counts.
+func TestTimeOfSteps(t *testing.T) {
+	r := &Report{Ranks: []Rank{{HostTime: 2, DeviceTime: 100}, {HostTime: 60, DeviceTime: 50}, {HostTime: 50}}}
+	require.EqualValues(t, 33+20+16, r.stepTime())
 }
 
 // TestParallelTwoLateRanks: of two ranks that are late, each in half of the steps, the one that
