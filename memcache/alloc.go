@@ -89,7 +89,8 @@ func allocObserved(ctx context.Context, c *Cache, bytes int64, stream device.Str
 }
 
 // alloc serves a request and records the outcome in r. It is the path of every hit: it makes no Go
-// allocation, takes one lock, and calls no method of the context or the stream that waits.
+// allocation, takes one lock, and calls only methods of the context and the stream that don't
+// block.
 func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r *request) error {
 	if err := checkRequest(ctx, c.dev, bytes, stream); err != nil {
 		return r.refuse(ctx, err)

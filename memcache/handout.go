@@ -33,7 +33,7 @@ type handout struct {
 	recording  bool
 
 	pending bool
-	// lent: to a request of another stream, which is uses[0] and stays there
+	// lent to a request of another stream; that stream is uses[0] and stays there
 	lent bool
 
 	// uses are the streams recorded since the allocation. After the free the goroutine that records

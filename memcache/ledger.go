@@ -55,7 +55,8 @@ func (l *ledger) limitBytes() int64 {
 // threshold is a fraction of. shards.mu is held.
 func (l *ledger) gcArmed() bool { return l.threshold > 0 && l.limited() }
 
-// reserved returns the reserved bytes, which only driver calls change. It takes shards.mu.
+// reserved returns the statistic of reserved bytes, which only driver calls change. It takes
+// shards.mu.
 func (l *ledger) reserved() Stat {
 	l.shards.mu.Lock()
 	defer l.shards.mu.Unlock()

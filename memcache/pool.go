@@ -164,8 +164,8 @@ func (p *Pool) Enter() (leave func(), err error) {
 	return sync.OnceFunc(all.exact.leave), nil
 }
 
-// Snapshot returns the pool's segments in a cache snapshot, by address (MemPool.snapshot). For the
-// nil Pool it returns nil.
+// Snapshot returns the pool's segments at this moment, by address (MemPool.snapshot). For the nil
+// Pool it returns nil.
 func (p *Pool) Snapshot() []SegmentSnapshot {
 	if p == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 // pool. Blocks of the default pool pay one comparison. Many streams that allocate from one pool at
 // once contend for its lock.
 
-// poolCounts is the statistics of one pool since its creation. Its lock is the last one in the lock
-// order.
+// poolCounts holds the statistics of one pool since its creation. Its lock is the last one in the
+// lock order.
 type poolCounts struct {
 	mu    sync.Mutex
 	stats Stats

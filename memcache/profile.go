@@ -41,7 +41,7 @@ type Share struct {
 	Bytes  int64  `json:"bytes"` // of all blocks
 }
 
-// Holders is the owners of memory at one moment, before they are summed. The sum costs more than
+// Holders lists the owners of memory at one moment, before they are summed. The sum costs more than
 // taking the list, and can be computed later and on another goroutine.
 type Holders struct {
 	notes []freedBlock

@@ -70,7 +70,7 @@ func (c *Cache) History() []HistoryEntry {
 // meanwhile, and ends it with Close; Close of the cache ends it too. A cache has one stream at a
 // time, beside the ring of RecordHistory. It costs some 50 ns an event. Calls that add events wait
 // while the reader is more than some 30,000 events behind: requests and frees, unless their
-// contexts end, and changes of labels, limits and statistics.
+// contexts end, changes of labels and limits, and resets of statistics.
 func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
 	if o.Stacks > StacksAll {
 		return nil, fmt.Errorf("memcache: StreamHistory with stacks %d: %w: want one of StacksNone to StacksAll", o.Stacks, ErrInvalid)

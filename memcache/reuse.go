@@ -27,7 +27,8 @@ type StreamReuse uint8
 
 // The values of StreamReuse.
 const (
-	// ReuseNever: a request uses only memory whose use by other streams is complete, as in PyTorch.
+	// ReuseNever: a request uses only memory of its own stream that no other stream still uses, as
+	// in PyTorch.
 	ReuseNever StreamReuse = iota
 	// ReuseWhenFull: when the driver has no more memory or the limit is reached, before the cache
 	// waits on the host for pending frees and returns free memory to the driver. It does not affect

@@ -129,7 +129,7 @@ func (g *grower) allocWaiting(ctx context.Context, stream device.Stream, r *requ
 }
 
 // errNobody is the reason why a request waits no longer.
-var errNobody = errors.New("no task that is not waiting itself holds memory that it could free")
+var errNobody = errors.New("no running task holds memory that it could free")
 
 // join appends a request to the queue.
 func (q *waitQueue) join(t *task) *waiter {

@@ -165,7 +165,7 @@ func TestWaitForMemoryOfNobody(t *testing.T) {
 	for _, inside := range []context.Context{ctx, c.Wait(ctx), WithModule(ctx, "layer1")} {
 		_, err = c.Alloc(inside, 60*mib, other)
 		require.ErrorIs(t, err, ErrOutOfMemory)
-		require.ErrorContains(t, err, "no task that is not waiting")
+		require.ErrorContains(t, err, "no running task holds memory")
 	}
 	require.NoError(t, own.Free())
 	b, err := c.Alloc(ctx, 60*mib, other)
@@ -226,7 +226,7 @@ func TestWaitForMemoryInACircle(t *testing.T) {
 		require.EqualValues(t, 3, c.grower.waits.count.Load())
 		require.NoError(t, last.Free())
 		_, err = second()
-		require.ErrorContains(t, err, "no task that is not waiting")
+		require.ErrorContains(t, err, "no running task holds memory")
 		synctest.Wait()
 		require.EqualValues(t, 2, c.grower.waits.count.Load(), "the others wait for what the second frees now")
 		require.NoError(t, b.Free())
@@ -344,7 +344,7 @@ func TestWaitForMemoryOfSeveralCaches(t *testing.T) {
 		a, err := c.Alloc(ctx, 80*mib, s)
 		require.NoError(t, err)
 		_, err = c.Alloc(ctx, 80*mib, s)
-		require.ErrorContains(t, err, "no task that is not waiting", "its own")
+		require.ErrorContains(t, err, "no running task holds memory", "its own")
 		b, err := d.Alloc(ctx, 80*mib, u)
 		require.NoError(t, err)
 		result := asks(d.Wait(t.Context()), d, 80*mib, v)

@@ -12,9 +12,9 @@ import (
 // WaitStream makes work that is queued on stream from now on wait, on the device, for the work that
 // is queued on other (torch.cuda.Stream.wait_stream). It ends the frees of stream's blocks that
 // waited only for other (Block.RecordStream), so that stream may reuse their memory at once. After
-// a wait that bypasses the cache, the memory is free only when the device has reached it. Both
-// streams must belong to the cache's device. The host waits only where recording an event does. Any
-// goroutine may call it.
+// a wait that bypasses the cache, the memory is free only when the device has completed other's
+// work. Both streams must belong to the cache's device. The host waits only where recording an
+// event does. Any goroutine may call it.
 //
 // It returns an error that wraps [device.ErrCapturing] if one of the streams is in a capture,
 // [device.ErrClosed] if stream is closed, and [ErrInvalid] if one belongs to another device. After

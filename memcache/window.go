@@ -39,10 +39,10 @@ func (s *Scope) Window() Window {
 	return s.window
 }
 
-// EndWindow is [Scope.End], and returns the window. If the window's peak is above the given number
-// of bytes it also returns the owners of the cache's memory at that peak; otherwise, and if the
-// scope had already ended, holders is empty. To find the largest part of a program, pass the
-// largest peak so far. Everything is from one moment.
+// EndWindow is [Scope.End], and returns the window. If the window's peak is more than above bytes
+// it also returns the owners of the cache's memory at that peak; otherwise, and if the scope had
+// already ended, holders is empty. To find the largest part of a program, pass the largest peak so
+// far. Everything is from one moment.
 func (s *Scope) EndWindow(above int64) (w Window, holders Holders) {
 	s.ledger.shards.lockAll()
 	defer s.ledger.shards.unlockAll()

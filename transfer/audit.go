@@ -16,7 +16,8 @@ import (
 // slabs is audited after every operation.
 const slabsPerOperation = 64
 
-// verify panics if the pool's structures are inconsistent. Every operation calls it at its end.
+// verify panics if the pool's structures are inconsistent. Builds with the tag invariants call it
+// at the end of every operation.
 func (p *Pool) verify() {
 	if p.unverified.Add(-1) > 0 {
 		return

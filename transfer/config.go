@@ -24,7 +24,7 @@ type Config struct {
 	Observer Observer
 }
 
-// orDefault returns normal if n is 0, and 0 if n is negative.
+// orDefault returns n, but normal if n is 0, and 0 if n is negative.
 func orDefault(n, normal int64) int64 {
 	if n == 0 {
 		return normal

@@ -52,8 +52,8 @@ func (c *cache) trim(ctx context.Context) {
 	c.pinned.freeAll(ctx, victims)
 }
 
-// place makes s idle, an active slab in no list. To keep the limits it evicts the least recently
-// used slabs, or s itself if that would not suffice. All shards are locked.
+// place makes s idle, which was active and is in no list. To keep the limits it evicts the least
+// recently used slabs, or s itself if that would not suffice. All shards are locked.
 func (c *cache) place(sh *shard, s *slab) {
 	changes := idleChanges(s)
 	for s.tainted || !sh.AddStopped(changes[:]...) {

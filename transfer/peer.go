@@ -66,7 +66,7 @@ func copyDirect(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) 
 	if err := src.Block.RecordStream(src.Stream); err != nil {
 		return nil, fmt.Errorf("transfer: CopyPeer: %w", err)
 	}
-	// dst's stream waits for the work that writes the source … …
+	// dst's stream waits for the work that writes the source …
 	reached, err := src.Pool.recordEnd(src.Stream)
 	if err == nil {
 		err = reached.orderBefore(dst.Stream)

@@ -135,10 +135,10 @@ func (c *cache) pollAll() {
 	}
 }
 
-// lastPending returns a pending completion for some stream, the last one at or before the last
-// entry up to seq that a slab waits for; or nil. It checks earlier entries too, because events may
-// be recorded in another order than their numbers, so that the last completion may be done first.
-// All shards are locked.
+// lastPending returns a completion that is not done and holds up a slab with a completion up to
+// seq, or nil. It searches each queue backwards from the last such slab. Entries before that slab's
+// hold it up too, because events may be recorded in another order than their numbers, so that the
+// last completion may be done first. All shards are locked.
 func (c *cache) lastPending(seq uint64) *completion {
 	for _, sh := range c.shards {
 		for _, q := range sh.queues {

@@ -116,9 +116,9 @@ func (p *Pool) ResetPeakStats() {
 }
 
 // Map returns the statistics under the names of PyTorch's host_memory_stats, such as
-// "active_bytes.peak", "num_host_alloc" and "host_alloc_time.max", with times in microseconds. It
-// differs from that function in two faults: here a free lowers the active statistics, and a peak is
-// the peak of the sum, not a sum of peaks.
+// "active_bytes.peak", "num_host_alloc" and "host_alloc_time.max", with times in microseconds. Two
+// faults of that function are avoided: here a free lowers the active statistics, and a peak is the
+// peak of the sum, not a sum of peaks.
 func (s Stats) Map() map[string]int64 {
 	m := map[string]int64{"num_host_alloc": s.HostAllocs, "num_host_free": s.HostFrees}
 	for name, stat := range map[string]memcache.Stat{

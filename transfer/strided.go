@@ -50,8 +50,8 @@ func (r Rows) check(call string) error {
 }
 
 // H2DStrided queues on stream a copy of rows from src to dst (cuMemcpy2DAsync). The first row is at
-// srcOffset and at dstOffset. Bytes between the rows are not touched. The rules are those of
-// [Pool.H2D].
+// srcOffset in src and at dstOffset in dst. Bytes between the rows are not touched. The rules are
+// those of [Pool.H2D].
 func (p *Pool) H2DStrided(ctx context.Context, stream device.Stream, dst memcache.Block, dstOffset int64, src Buffer, srcOffset int64, rows Rows) (*Copy, error) {
 	err := rows.check("H2DStrided")
 	if err == nil {
@@ -76,8 +76,8 @@ func (p *Pool) H2DStrided(ctx context.Context, stream device.Stream, dst memcach
 }
 
 // D2HStrided queues on stream a copy of rows from src to dst (cuMemcpy2DAsync). The first row is at
-// srcOffset and at dstOffset. Bytes between the rows are not touched. The rules are those of
-// [Pool.D2H].
+// srcOffset in src and at dstOffset in dst. Bytes between the rows are not touched. The rules are
+// those of [Pool.D2H].
 func (p *Pool) D2HStrided(ctx context.Context, stream device.Stream, dst Buffer, dstOffset int64, src memcache.Block, srcOffset int64, rows Rows) (*Copy, error) {
 	err := rows.check("D2HStrided")
 	if err == nil {
@@ -102,8 +102,8 @@ func (p *Pool) D2HStrided(ctx context.Context, stream device.Stream, dst Buffer,
 }
 
 // D2DStrided queues on stream a copy of rows from src to dst (cuMemcpy2DAsync). The first row is at
-// srcOffset and at dstOffset. Bytes between the rows are not touched. The rules are those of
-// [Pool.D2D].
+// srcOffset in src and at dstOffset in dst. Bytes between the rows are not touched. The rules are
+// those of [Pool.D2D].
 func (p *Pool) D2DStrided(ctx context.Context, stream device.Stream, dst memcache.Block, dstOffset int64, src memcache.Block, srcOffset int64, rows Rows) (*Copy, error) {
 	err := rows.check("D2DStrided")
 	if err == nil {

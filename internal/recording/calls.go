@@ -15,8 +15,8 @@ import (
 //   - The newest context that takes the request's stream decides. Without one it is the default
 //     pool.
 //   - use_mem_pool takes every stream (of its thread, but threads are not recorded). A capture
-//     takes its own stream and those that fork from it. The forked streams are not recorded either:
-//     all streams count, unless memory of the default pool served the request.
+//     takes its own stream and those that fork from it. The forked streams are not recorded either,
+//     so every stream counts as forked, unless memory of the default pool served the request.
 //   - capture_begin first allocates the state of the random generator, two blocks of 8 bytes,
 //     before the pool is active, unless an earlier capture has left a state.
 
@@ -114,7 +114,7 @@ func (b *builder) call(i int) error {
 	return b.poolCall(i, s)
 }
 
-// poolCall handles a call about a pool, which entry i is.
+// poolCall handles entry i, which is a call about a pool.
 func (b *builder) poolCall(i int, s Step) error {
 	e := &b.p.Entries[i]
 	n := b.uses[s.Pool]
@@ -258,7 +258,7 @@ func (b *builder) poolAt(at device.Ptr) (pool uint64, ok bool) {
 	return 0, false
 }
 
-// emptyCall handles a call of empty_cache, which entry i is. The entries after it happened inside
+// emptyCall handles entry i, which is a call of empty_cache. The entries after it happened inside
 // of it, except those of the next request.
 func (b *builder) emptyCall(i int, s Step) error {
 	b.empty(i)

@@ -16,7 +16,7 @@ type Details struct {
 	// Times are the entries' times in microseconds since Start; nil: unknown. They need not ascend,
 	// because goroutines take the time before they take the lock.
 	Times []int64
-	// Labels and Stacks are indices of LabelTable and StackTable for each entry; -1: none. Only the
+	// Labels and Stacks are each entry's indices in LabelTable and StackTable; -1: none. Only the
 	// alloc of a block has its label. Nil: no entry has one.
 	Labels, Stacks []int32
 	// Steps are the training steps of the allocations; 0: none. Nil: no allocation has one.
@@ -32,14 +32,14 @@ type Details struct {
 	// Final has the details of the blocks in Recording.Segments, one segment after the other; nil:
 	// unknown.
 	Final []BlockDetail
-	// Marks are parts of the program, ordered by their begin.
+	// Marks are parts of the program, ordered by their start.
 	Marks []Mark
 }
 
 // Label describes the purpose of memory.
 type Label struct {
 	Module   string // names joined by dots
-	Category string // as memcache.Category's String; "": unknown
+	Category string // the text of memcache.Category; "": unknown
 	Tags     string // lines "key=value", or the text of PyTorch's user_metadata
 }
 

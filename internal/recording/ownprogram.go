@@ -6,7 +6,7 @@ import (
 )
 
 // Our own recordings contain the outcome of each call, so their programs need no guesses. They may
-// be of several goroutines. In sequence, calls leave these entries:
+// be of several goroutines. Calls that do not overlap leave these entries:
 //
 //	free_completed*                                                        alloc         a hit
 //	free_completed* stream_closed* miss (driver calls, flush, refused…)*   alloc or oom  a miss
@@ -104,7 +104,8 @@ func (b *builder) finish() {
 	b.others(len(b.p.Entries))
 }
 
-// onlyCompletions checks that the entries up to entry i can be those of a hit's poll.
+// onlyCompletions jumbles the program with reason, unless the entries up to entry i can be those of
+// a hit's poll.
 func (b *builder) onlyCompletions(i int, reason string) {
 	for _, e := range b.p.Entries[b.inside:i] {
 		if e.Action != FreeCompleted && e.Action != Overlap {

@@ -23,11 +23,11 @@ type argument uint8
 const (
 	unknown argument = iota // not plain data
 	none
-	bytes1 // this number of bytes
+	bytes1 // as many bytes as the name says
 	bytes2
 	bytes4
 	bytes8
-	length1 // a length of this number of bytes, and the data
+	length1 // a length of as many bytes as the name says, and the data
 	length4
 	length8
 	frame // a length of 8 bytes, of the following data

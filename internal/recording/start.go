@@ -335,7 +335,7 @@ func (s *Segment) guessKind() {
 	}
 }
 
-// kindFor returns the kind of memory that serves a request of so many bytes.
+// kindFor returns the kind of memory that serves a request of this size.
 func kindFor(bytes int64) Kind {
 	if bytes <= sizes.SmallLimit {
 		return SmallKind

@@ -11,7 +11,7 @@ import (
 func (b *builder) begin() (int, error) {
 	p := b.p
 	if p.Own || p.Calls || p.Segments == nil {
-		return 0, nil // the recording itself has it
+		return 0, nil // the entries contain the start, or it is unknown
 	}
 	start, grown, err := rewind(p.Recording)
 	if errors.Is(err, budget.ErrExceeded) {

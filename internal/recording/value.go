@@ -39,7 +39,7 @@ func dictOf(v any, what string) (*types.Dict, error) {
 	return d, nil
 }
 
-// field returns a dict's value for a key. ok is false without one.
+// field returns a dict's value for a key. ok is false if there is none.
 func field(d *types.Dict, key string) (v any, ok bool) {
 	for i := len(*d) - 1; i >= 0; i-- {
 		if k, isText := (*d)[i].Key.(string); isText && k == key {
@@ -84,7 +84,7 @@ func intField(d *types.Dict, key, what string) (int64, error) {
 	return 0, fmt.Errorf("%s: %s is %s; want an integer of at most 64 bits", what, key, kindOf(v))
 }
 
-// uintField converts negative numbers by two's complement, because handles may be printed so.
+// uintField returns an address or a handle. It converts a negative number by two's complement.
 func uintField(d *types.Dict, key, what string) (uint64, error) {
 	v, _ := field(d, key)
 	return uintOf(v, what+": "+key)

@@ -21,7 +21,7 @@ func (u *undo) before(c *null.Call) {
 	u.failed = c.Op == null.OpMap || u.failed && c.Op == null.OpUnmap
 }
 
-// append adds a completed call to a list of driver calls, unless it is not one.
+// append adds a completed call of the device to a list of driver calls, if it is one of these.
 func (u *undo) append(list []recording.Entry, c null.Call) []recording.Entry {
 	action, ok := driverActions[c.Op]
 	if !ok {

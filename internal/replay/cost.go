@@ -68,8 +68,8 @@ func (c *cost) add() error {
 // sums charges for a sum over all streams and pools, such as statistics.
 func (c *cost) sums() { c.work(20*c.streams + 10*c.private) }
 
-// driver charges for a driver call, because the device has a sorted table of all memory. Calls that
-// allocate fail once the budget is exceeded.
+// driver charges for a driver call, whose cost grows with the device's sorted table of all memory.
+// Calls that allocate fail once the budget is exceeded.
 func (c *cost) driver(op null.Op) error {
 	c.work(driverWork + c.spans/20)
 	c.sums()

@@ -36,13 +36,13 @@ func OptionsFor(p *recording.Program, options string) (config memcache.Config, l
 		}
 		c, err := memcache.ParseConfig(said + "," + options)
 		switch {
-		case err != nil && i > 0: // these options are never exact
+		case err != nil && i > 0: // the options exclude this value of exact
 		case err != nil:
 			return c, options, err
 		case i == 0:
 			config, label = c, strings.TrimSuffix(said+","+options, ",")
 		case c.Exact == config.Exact:
-			label = options // the recording has the value itself
+			label = options // the options set exact themselves
 		}
 	}
 	return config, label, nil

@@ -11,7 +11,7 @@ import (
 
 // A search through every reading of every call would not end. Before a call is replayed the cache
 // is in the recorded state, if all readings were right so far, so its free and reserved memory
-// predicts the call. The check takes a snapshot for each ambiguous call, and saves most replays.
+// predicts the call. The check takes a snapshot for each ambiguous call, and avoids most replays.
 
 // plausible keeps the readings of an allocation, or of a free and the allocation after it, that
 // agree with the cache's current state. If none is left, it keeps all.

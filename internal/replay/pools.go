@@ -76,7 +76,7 @@ func (ps *pools) call(s *recording.Step, e *recording.Entry) error {
 	return nil
 }
 
-// count counts the begin or end of a context.
+// count adds n to the number of open contexts, and to that of captures if the context is one.
 func (ps *pools) count(capture bool, n int) {
 	ps.entered += n
 	if capture {

@@ -52,7 +52,7 @@ func shapeOf(inside []recording.Entry) (s shape) {
 
 // assumptions are properties of a whole recording.
 type assumptions struct {
-	limited bool // it has a memory limit
+	limited bool // there is a memory limit
 	// segments are expandable
 	expandable bool
 	calls      bool // calls of empty_cache and record_stream are recorded

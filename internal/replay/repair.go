@@ -13,7 +13,7 @@ import (
 // the replay then departs, the last change was wrong.
 func (s *search) repair() error {
 	wrong := make(map[reread]bool)
-	s.budget = newBudget(s.p, 1) // the search has come this far
+	s.budget = newBudget(s.p, 1) // all calls agree, so a full budget is worth it
 	for s.best.mismatches() > 0 {
 		choices := slices.Clone(s.best.choices)
 		changed := s.reread(choices, wrong)

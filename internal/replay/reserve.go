@@ -113,8 +113,8 @@ type reservation struct {
 	bytes int64    // mapped bytes
 }
 
-// reservations are the current ones, by address. An expandable segment without mapped memory has
-// none.
+// reservations is the list of current reservations, by address. An expandable segment without
+// mapped memory has none.
 type reservations struct {
 	budget *budget.Budget
 	list   []reservation

@@ -50,7 +50,8 @@ func newSearch(p *recording.Program, config memcache.Config, limit int64, b *bud
 // patience is the least number of steps that a search replays; a variable for tests.
 var patience = 8_000_000
 
-// newBudget returns the budget of one of so many searches, which share half of the remaining work.
+// newBudget returns the budget of one of several searches, which share at most half of the
+// remaining work.
 func newBudget(p *recording.Program, searches int) *budget.Budget {
 	return p.Budget.Share(min(stepWork*int64(max(patience, 50*len(p.Steps))), p.Budget.Left()/2) / int64(searches))
 }

@@ -96,7 +96,7 @@ func (s *Scenario) Estimate(config memcache.Config) (*Estimate, error) {
 	if err != nil {
 		return nil, err
 	}
-	other := unlimited.Options() != own.Options() // from the options at the program's begin
+	other := unlimited.Options() != own.Options() // from the options at the program's start
 	if recorded {
 		config.MemoryLimit = s.limit
 	}
@@ -138,7 +138,7 @@ func (s *Scenario) Estimate(config memcache.Config) (*Estimate, error) {
 	return e, nil
 }
 
-// notesFor returns the assumptions of an estimate. other reports that its options are not those of
+// notesFor returns the assumptions of an estimate. other is true if its options are not those of
 // the recording.
 func (s *Scenario) notesFor(other bool) []string {
 	notes := slices.Clone(s.notes)
@@ -221,7 +221,7 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 	return nil
 }
 
-// completeAll completes the frees that entries complete.
+// completeAll completes the frees whose completions are among entries.
 func (m *machine) completeAll(entries []recording.Entry) {
 	for _, e := range entries {
 		if e.Action == recording.FreeCompleted {

@@ -20,7 +20,6 @@
 //
 // All figures are of the whole cache, including earlier memory and other goroutines. So tests that
 // run in parallel must open caches of their own.
-// that run in parallel open caches of their own.
 //
 // # Golden files
 //

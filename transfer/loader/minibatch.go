@@ -19,7 +19,7 @@ type Minibatch struct {
 	released atomic.Bool
 }
 
-// Index returns the batch's index since the start of the epoch by Start or From, from 0.
+// Index returns the batch's number since Start or From, counted from 0.
 func (b *Minibatch) Index() int64 { return b.index }
 
 // Fields returns the number of fields.

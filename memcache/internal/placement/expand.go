@@ -5,7 +5,7 @@ import "github.com/cistern-ml/cistern/device"
 // Expandable segments (PyTorch's expandable_segments): one long range of addresses for each kind
 // and pool, into which memory is mapped where a request needs more. Chunks tile a range as they
 // tile every segment. Chunks without memory are marked unmapped and are in a set of their own, by
-// address. While the caller calls the driver to grow or shrink one part, chunks of others are
+// address. While the caller calls the driver to grow or shrink one part, chunks in other parts are
 // allocated, freed and merged, so the neighbours are checked again each time.
 
 // Reserve adds a range of addresses without memory.

@@ -5,7 +5,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// Want is the requirements of a request.
+// Want describes the requirements of a request.
 type Want struct {
 	Pool  *Pool // nil: the default pool
 	Kind  Kind
@@ -99,8 +99,8 @@ func (m *Chunk) Run(w *Want, r *Rules, about func(*Chunk) bool, used []*Chunk) [
 	return nil
 }
 
-// awayFromTail returns the chunk after m, in an expandable segment, that has less space to grow, so
-// that holes are used before the end, which can be returned.
+// awayFromTail returns m or, in expandable segments, a chunk after it that has less space to grow,
+// so that holes are used before the end, which can be returned.
 func awayFromTail(x *index, m *Chunk) *Chunk {
 	for m.segment.expandable {
 		next := x.after(m)
