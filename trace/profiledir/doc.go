@@ -3,7 +3,7 @@
 //	dir, err := profiledir.New("profiles", profiledir.Options{Name: "my model"})
 //	memory, copies := dir.Observers()
 //	cache, err := memcache.New(dev, memcache.Config{Observer: memory})
-//	pool, err := transfer.NewPool(dev, transfer.Config{Observer: copies})
+//	pool, err := transfer.New(dev, transfer.Config{Observer: copies})
 //	stream, err := dev.NewStream(device.StreamOptions{Launching: dir.Launching})
 //	err = dir.Watch(cache)
 //	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: cache, Stream: stream,
@@ -22,7 +22,7 @@
 // A program of package tensor passes dir.Operation to tensor.OnOperation, so that the timeline
 // shows the operations too.
 //
-//	recording.jsonl.gz  all requests, for cistern replay (trace/record)
+//	recording.jsonl.gz  all requests, for cistern verify and whatif (trace/record)
 //	trace.json          the steps of Options.Steps as a timeline, for Perfetto (trace/timeline)
 //	step-N.pb.gz        the holders of memory at the peak of step N, for go tool pprof (trace/heap)
 //	heap.pb.gz          the holders of memory when Close is called

@@ -14,6 +14,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ import (
 )
 
 const (
-	// allEvery is the number of steps of which one has a span for each allocation and free.
+	// allEvery is the default of Config.AllEvery.
 	allEvery = 100
 	// sending limits the time for sending what is left at the end.
 	sending = 5 * time.Second
@@ -49,6 +50,9 @@ type Config struct {
 	Output io.Writer
 	// Service is the default of the attribute service.name. OTEL_SERVICE_NAME overrides it.
 	Service string
+	// AllEvery is the number of steps of which one has a span for each allocation and free; 0: 100.
+	// Without steps (trace.Profiler.StartStep) there are no such spans.
+	AllEvery int
 }
 
 // SDK is the OpenTelemetry SDK with its exporters. A nil SDK does nothing. Its methods may be
@@ -96,7 +100,7 @@ func New(ctx context.Context, c Config) (*SDK, error) {
 	t.meters = sdkmetric.NewMeterProvider(sdkmetric.WithResource(res), sdkmetric.WithReader(to.metrics))
 	t.logs = sdklog.NewLoggerProvider(sdklog.WithResource(res),
 		sdklog.WithProcessor(made{sdklog.NewBatchProcessor(&countingLogs{to.logs, &t.logged}), &t.records}))
-	t.config = trace.Config{TracerProvider: t.provider, MeterProvider: t.meters, LoggerProvider: t.logs, AllEvery: allEvery}
+	t.config = trace.Config{TracerProvider: t.provider, MeterProvider: t.meters, LoggerProvider: t.logs, AllEvery: cmp.Or(c.AllEvery, allEvery)}
 	t.tracer, err = trace.New(t.config)
 	return t, err
 }
@@ -203,7 +207,7 @@ func (t *SDK) Report(w io.Writer) {
 		c.Skipped += of.Skipped
 	}
 	fmt.Fprintf(w, "\nspans: %d made, %d sampled out (one step in %d has all allocations and frees), %d dropped\n",
-		c.Started, c.SampledOut+c.Skipped, allEvery, c.Started-exported)
+		c.Started, c.SampledOut+c.Skipped, t.config.AllEvery, c.Started-exported)
 	if n := t.records.Load(); n > 0 {
 		fmt.Fprintf(w, "log records: %d made, %d dropped\n", n, n-t.logged.Load())
 	}

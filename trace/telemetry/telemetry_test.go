@@ -88,6 +88,29 @@ func TestProgram(t *testing.T) {
 	require.Regexp(t, `spans: [1-9]\d* made, 0 sampled out .*, 0 dropped\n$`, out.String())
 }
 
+// TestAllEvery: of three steps with one allocation each, AllEvery chooses those with a span for it.
+func TestAllEvery(t *testing.T) {
+	for every, want := range map[int]int{0: 1, 1: 3, 2: 2} {
+		var out bytes.Buffer
+		sdk, err := New(t.Context(), Config{Exporter: "stdout", Output: &out, AllEvery: every})
+		require.NoError(t, err)
+		s := stacktest.New(t, stacktest.Config{Capacity: 64 << 20, Cache: memcache.Config{Observer: sdk.Tracer().Memory()}})
+		profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: s.Cache, Tracer: sdk.Tracer()})
+		require.NoError(t, err)
+		for n := range int64(3) {
+			ctx, step := profiler.StartStep(t.Context(), n+1)
+			block, err := s.Cache.Alloc(ctx, 1<<20, s.Stream)
+			require.NoError(t, err)
+			require.NoError(t, block.Free())
+			step.End()
+		}
+		require.NoError(t, profiler.Close())
+		_, span := sdk.Start(t.Context(), "program")
+		sdk.Shutdown(span, nil)
+		require.Equal(t, want, strings.Count(out.String(), `"Name":"cistern.memory.alloc"`), every)
+	}
+}
+
 // TestOtherSpansAreNotCounted: the program's own span is not counted as one of the tracer.
 func TestOtherSpansAreNotCounted(t *testing.T) {
 	var out bytes.Buffer
