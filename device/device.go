@@ -118,7 +118,8 @@ type StreamOptions struct {
 	// with the call's error. Work that the two queue on the stream, such as timed events, comes
 	// before and after the kernel, unless other goroutines queue on the stream meanwhile. They must
 	// not launch. A captured launch does not run and is not reported; each Replay of its graph on
-	// the stream is reported as one kernel, "graph". LaunchingHooks combines several hooks.
+	// the stream is reported as one kernel, "graph". LaunchingHooks combines several hooks. A
+	// stream without a hook pays nothing.
 	Launching func(s Stream, name string) (launched func(error))
 }
 

@@ -21,9 +21,9 @@ var drivers = struct {
 	m map[string]Driver
 }{m: make(map[string]Driver)}
 
-// Register makes a backend available to [Open] under name, which must not contain ":" or "?".
-// Backends call it from init. Like sql.Register it panics if the driver is nil or the name is
-// taken.
+// Register makes a backend available to [Open] under name, which must not be empty or contain ":"
+// or "?". Backends call it from init. Like sql.Register it panics if the driver is nil, or if the
+// name is invalid or taken.
 func Register(name string, d Driver) {
 	if d == nil {
 		panic("device: Register driver is nil")

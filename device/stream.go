@@ -68,8 +68,8 @@ type Stream interface {
 // BatchCopier is implemented by streams that copy many ranges in one operation
 // (cuMemcpyBatchAsync).
 //
-// The ranges of a batch are copied in any order, so none may overlap a range that is written. The
-// slices that name them may be reused as soon as the call returns; the memory may not.
+// The ranges of a batch are copied in any order, so none may overlap a range that another one
+// writes. The slices that name them may be reused as soon as the call returns; the memory may not.
 type BatchCopier interface {
 	// CopyH2DBatch copies len(src[i]) bytes from src[i] to dst[i], for every i, as one queued
 	// operation. The rules are those of CopyH2D; if any range is wrong nothing is queued.

@@ -15,6 +15,7 @@
 // returns the same device, which must be closed as often as it was opened. The option
 // cublas=/absolute/path names the library of matrix products, and cublas=none leaves it out; by
 // default the dynamic linker looks for libcublas.so.13, .12 or .11.
+//
 // Besides [device.Device] a device implements [device.VirtualMemory], [device.ModuleLoader],
 // [device.MatrixMultiplier] and [device.Collectives]. Its streams implement [device.BatchCopier]
 // and [device.GraphCapturer].

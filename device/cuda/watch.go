@@ -78,8 +78,8 @@ func (c *communicator) current() string {
 	return "AsyncError"
 }
 
-// look removes the operations that have ended, and fails if one takes too long. under reports
-// whether any are in flight.
+// look removes the operations that have ended, and ends the communicator if one has failed or takes
+// too long. under reports whether any are in flight.
 func (c *communicator) look() (under, parting bool) {
 	for {
 		c.mu.Lock()

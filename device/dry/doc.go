@@ -16,8 +16,8 @@
 // A dry GPU is an H100 unless the option gpu selects another: A100, A100-40GB, H100, H200, L4, T4
 // or RTX4090. For other GPUs the options capacity and capability, such as 9.0, replace the values
 // of the table. With cublas=none it has no library of matrix products. On a real GPU the driver,
-// its context and the libraries take some hundred MiB, which a dry GPU does not
-// subtract from its capacity.
+// its context and the libraries take some hundred MiB, which a dry GPU does not subtract from its
+// capacity.
 //
 // # Behavior
 //

@@ -27,7 +27,6 @@ type callbacks struct {
 
 	// In race builds the goroutines of the last few callbacks are kept, because the detector
 	// forgets the accesses of a goroutine soon after it ends.
-
 	lingering [16]*callback
 	count     int
 }

@@ -47,7 +47,7 @@ func (d *Device) NewCommunicatorID() (device.CommunicatorID, error) {
 	if err := d.usable("NewCommunicatorID"); err != nil {
 		return id, err
 	}
-	_, _ = rand.Read(id[:])
+	_, _ = rand.Read(id[:]) // it never returns an error
 	return id, nil
 }
 

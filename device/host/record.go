@@ -22,6 +22,8 @@ type record struct {
 	mu   sync.Mutex
 	wake chan struct{} // made by the first waiter
 
+	// For Synchronize: the record is complete when after operations of the queue are done. next is
+	// the waiter before it, for fewer operations.
 	after int64
 	next  *record
 }

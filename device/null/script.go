@@ -18,7 +18,8 @@ const (
 	OpUnreserve
 	OpMap
 	OpUnmap
-	// Of an event, a stream, or a device; of a device once for each stream that is not done.
+	// OpSynchronize waits for an event, a stream or a device. For a device the script sees one call
+	// for each stream that is not done.
 	OpSynchronize
 )
 
