@@ -12,8 +12,8 @@ type blocks struct {
 	unitRows, unitCols int // panels of a unit of work
 }
 
-// cut chooses the blocks for elements of scratch memory and that many goroutines. Its choice does
-// not change the value of any element.
+// cut chooses the blocks, given the number of elements that fit into scratch memory and the number
+// of goroutines. Its choice does not change the value of any element.
 func cut(mc *machine, m, n, k int, directA, directB bool, elements, goroutines int) (b blocks) {
 	b = blocks{m: m, n: n, k: k, rows: m, deep: k, depth: ceil(k, ceil(k, mc.depth)), packA: !directA, packB: !directB}
 	if b.packA && m*k > elements {

@@ -26,7 +26,7 @@ func (k Kernel[T]) Columns() int { return k.machine.columns }
 // Depth returns the depth of a block of the inner dimension.
 func (k Kernel[T]) Depth() int { return k.machine.depth }
 
-// Goroutines returns the number of goroutines that pay for work multiply-adds.
+// Goroutines returns the number of goroutines that work multiply-adds are worth.
 func (k Kernel[T]) Goroutines(work int) int {
 	return max(1, min(runtime.GOMAXPROCS(0), work/k.machine.grain))
 }

@@ -13,12 +13,12 @@ type Float interface{ float32 | float64 }
 type machine struct {
 	level   simd.Level
 	size    int // of an element
-	rows    int // largest of a tile
+	rows    int // of the largest tile
 	columns int // of a tile: of two vector registers
 	// depth is that of a block of the inner dimension: panels of A that deep stay in the
 	// first-level cache.
 	depth int
-	grain int // multiply-adds that pay for a worker, about 15 µs
+	grain int // multiply-adds that are worth a worker, about 15 µs
 }
 
 var machines = [...][2]machine{

@@ -24,7 +24,7 @@ func (p *Product[T]) plan(mc *machine, bytes, goroutines int) blocks {
 	return cut(mc, p.M, p.N, p.K, directA, directB, bytes/mc.size, goroutines)
 }
 
-// helpers returns the number of additional goroutines that pay for the product.
+// helpers returns the number of additional goroutines that the product is worth.
 func (p *Product[T]) helpers(mc *machine) int {
 	grain := mc.grain
 	if p.M == 1 || p.N == 1 {
@@ -50,9 +50,9 @@ func (p *Product[T]) Scratch() int {
 	return b.scratch()
 }
 
-// Run computes the product with as many goroutines as pay. scratch should have [Product.Scratch]
-// elements. If it has fewer, because GOMAXPROCS or the level has changed since, the calling
-// goroutine computes the product alone.
+// Run computes the product with as many goroutines as it is worth. scratch should have
+// [Product.Scratch] elements. If it has fewer, because GOMAXPROCS or the level has changed since,
+// the calling goroutine computes the product alone.
 func (p *Product[T]) Run(scratch []T) {
 	mc := machineOf[T]()
 	helpers := p.helpers(mc)

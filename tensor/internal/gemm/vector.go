@@ -7,9 +7,9 @@ import "github.com/cistern-ml/cistern/tensor/internal/simd"
 // two rows. Otherwise the result is a sum of rows, each times an element of the vector.
 type vectorProduct[T Float] struct {
 	dots       bool
-	n, k       int // elements of the result, and of each sum
+	n, k       int // lengths of the result and of each sum
 	matrix     []T
-	ld         int // lengths of the result and of each sum
+	ld         int // between the starts of the matrix's rows
 	vector     []T
 	stride     int // between the vector's elements
 	out        []T
@@ -53,9 +53,9 @@ func (p *Product[T]) asVector(mc *machine) (v vectorProduct[T], ok bool) {
 }
 
 const (
-	vectorUnit    = 64 << 10 // of the matrix in a unit of dots, and in one call of assembly
-	vectorColumns = 1 << 10  // of a unit of sums of rows
-	vectorDepth   = 4 << 10  // of one call; longer rows are added in parts
+	vectorUnit    = 64 << 10 // elements of the matrix in a unit of dots, or a call of assembly
+	vectorColumns = 1 << 10  // columns in a unit of sums of rows
+	vectorDepth   = 4 << 10  // depth of one call; longer rows are added in parts
 )
 
 // Units implements workers.Job.

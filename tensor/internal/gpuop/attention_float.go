@@ -8,9 +8,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// floatEdition is the kernels of attention_float.cu for queries, keys and values of at most that
-// many columns. keys is the number of keys of a tile, across the number of threads across a tile of
-// the forward kernel.
+// floatEdition describes the kernels of attention_float.cu for queries, keys and values of at most
+// that many columns. keys is the number of keys of a tile, across the number of threads across a
+// tile of the forward kernel.
 type floatEdition struct {
 	columns, keys, across int
 	forward, grad         name

@@ -8,8 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// narrowEdition is the kernels of bfloat16_attention.cu for queries, keys and values of at most
-// that many columns, with the number of rows of their tiles.
+// narrowEdition describes the kernels of bfloat16_attention.cu for queries, keys and values of at
+// most that many columns, with the number of rows of their tiles.
 type narrowEdition struct {
 	columns, rows int
 	forward, grad name
@@ -30,8 +30,8 @@ func narrowEditionOf(p *plan.Attention) *narrowEdition {
 	return nil
 }
 
-// attends reports whether a kernel can run c. In bfloat16 that takes heads without a mask, and a
-// GPU with matrix units.
+// attends reports whether a kernel can run c. For operands of 16 bits that takes heads of few
+// enough columns, no mask, and a GPU with matrix units.
 func attends(b *Backend, c *backend.Call) bool {
 	if !c.Narrow {
 		return table[c.Op].kernel.has(c.Dtype)

@@ -60,7 +60,8 @@ func (l *launcher) columns(outputs, count int) int {
 	return n
 }
 
-// statistic returns, for no elements, NaN for a variance, 0 for a norm and -Inf for the others.
+// statistic computes a statistic of each group. Of no elements it is NaN for a variance, 0 for a
+// norm and -Inf for the others.
 func statistic(_ context.Context, l *launcher, k name) error {
 	if l.arg(1).Bytes > 0 {
 		return l.groups(k, l.arg(0).Count(), l.arg(1).Count())

@@ -124,7 +124,8 @@ func (c *correlate[T]) work() (n int) {
 	return n
 }
 
-// scratch returns the number of elements of scratch memory for as many goroutines as pay.
+// scratch returns the number of elements of scratch memory for as many goroutines as the work is
+// worth.
 func (c *correlate[T]) scratch() int {
 	packed, slot := c.lay()
 	return packed + min(convWorkers, c.kernel.Goroutines(c.work()))*slot

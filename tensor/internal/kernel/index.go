@@ -123,8 +123,8 @@ func GatherElements[E any, I Index](dst, x []E, index []I, g *plan.Gather, bad E
 }
 
 // GatherGrad adds the elements of dy to the elements of dst from which they were gathered. dst must
-// be 0 before. Different columns of the index select different elements, so each column is added in
-// its own order.
+// be 0 before. Different columns of the index select different elements, so each column is added by
+// itself, in the order of its elements.
 func GatherGrad[T Float, I Index](dst, dy []T, index []I, g *plan.Gather, fault *plan.Fault) {
 	note(fault, plan.FaultIndex, index, g.Rows, func(at I) bool { return outside(at, g.Rows) })
 	split(g.Columns.Count(), max(1, grainCheap/8/max(1, g.Length)), func(lo, hi int) {

@@ -169,7 +169,8 @@ func sign(v float64) float64 {
 
 func (g group[T]) mean() float64 { return sumOf(0, g.n, g.at) / float64(g.n) }
 
-// finiteOr0 returns the number relative to which exponentials are taken, which must be finite.
+// finiteOr0 returns v, or 0 if v is infinite. Exponentials are taken relative to the result, which
+// must be finite.
 func finiteOr0(v float64) float64 {
 	if math.IsInf(v, 0) {
 		return 0

@@ -94,8 +94,8 @@ func sumOf(lo, hi int, f func(i int) float64) float64 {
 // parts is constant, so that sums do not depend on the number of processors.
 const parts = 16
 
-// sumOfParts returns the sum of f over the parts of [0, n). At least grain parts are needed for
-// another goroutine to pay.
+// sumOfParts returns the sum of f over the parts of [0, n). Each goroutine computes at least grain
+// parts.
 func sumOfParts(n, grain int, f func(lo, hi int) float64) (sum float64) {
 	var sums [parts]float64
 	split(parts, grain, func(lo, hi int) {

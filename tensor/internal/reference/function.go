@@ -52,7 +52,7 @@ func GELUTanh() Function {
 		F:      func(x float64) float64 { return x / 2 * (1 + math.Tanh(inner(x))) },
 		D:      func(x float64) float64 { return (1+math.Tanh(inner(x)))/2 + outer(x) },
 		Terms:  math.Abs,
-		DTerms: func(x float64) float64 { return 1 + x*x }, // for rounding a tangent near 1
+		DTerms: func(x float64) float64 { return 1 + x*x }, // multiplies the rounding of a tangent
 	}
 }
 
@@ -188,7 +188,7 @@ func Cos() Function {
 	return Function{F: math.Cos, D: func(x float64) float64 { return -math.Sin(x) }, Terms: one, DTerms: turned}
 }
 
-// turned returns the magnitude of which rounding errors of a sine are a part. For large arguments
+// turned returns the magnitude to which rounding errors of a sine are relative. For large arguments
 // it is 1, because the argument is reduced first.
 func turned(x float64) float64 {
 	if math.Abs(x) < 1 {

@@ -155,8 +155,9 @@ func (e Entropy) total(labels []int64, classes int) float64 {
 	return total.Value()
 }
 
-// blame returns the share of each class in the loss of a row. The label's share is the largest
-// unless the smoothing is large.
+// blame returns the factor of each class's -log softmax in the loss of a row: the smoothing is
+// spread evenly over all classes, the rest is the label's, and each is multiplied by the class's
+// weight.
 func (e Entropy) blame(label int64, classes int) []float64 {
 	q := make([]float64, classes)
 	for c := range q {

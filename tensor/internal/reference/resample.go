@@ -41,10 +41,11 @@ func SampleLinear(step, shift float64) Sample {
 	}
 }
 
-// SampleReflect walks from before elements before the first one, and turns around at both ends.
+// SampleReflect pads with before elements ahead of the first one. It walks over the elements, and
+// turns around at both ends.
 func SampleReflect(before int) Sample {
 	return func(in, _, o int) []float64 {
-		at, step := 0, -1 // before steps backwards, then o steps forwards
+		at, step := 0, -1 // backwards, for a position before the first element
 		walk := func(n int) {
 			for range n {
 				if in > 1 && (at+step < 0 || at+step >= in) {

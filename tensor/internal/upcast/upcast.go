@@ -170,7 +170,8 @@ type copies struct {
 
 // upcast runs c in the upcast dtype. The memory for the copies comes from room, unless room is nil.
 func (b *Backend) upcast(ctx context.Context, c *backend.Call, room []memcache.Block) error {
-	// The context does not matter, because other calls of the same update may already be queued.
+	// The copies ignore the end of ctx, because other calls of the same update may already be
+	// queued.
 	k := copies{b: b, c: c, lent: room, ctx: context.Background()}
 	k.all = k.room[:0]
 	narrow := c.Dtype

@@ -32,7 +32,7 @@ func (u unit) join(op instruction, v vector) vector {
 	return f
 }
 
-// clear returns a vector of zeros.
+// zero returns a vector of zeros.
 func (u unit) zero() vector {
 	d := u.new()
 	u.emit(exclude, d, d, d)
