@@ -29,7 +29,7 @@ type Backend interface {
 
 // Env is the part of its runtime that a backend may use.
 type Env interface {
-	// Stream is a stream of the device that the backend runs on.
+	// Stream returns the runtime's stream. The backend runs on its device.
 	Stream() device.Stream
 	// NewCall begins a call that the backend passes to another backend.
 	NewCall(op Op, d Dtype) *Call

@@ -56,8 +56,8 @@ type Call struct {
 	pool      *Pool
 }
 
-// List is items with the same operands: the parameters of an optimiser's step, or tensors that are
-// clipped.
+// List holds items with the same operands: the parameters of an optimiser's step, or tensors that
+// are clipped.
 type List struct {
 	// Refs has Stride operands for each item, in the order of the family's. It must not be kept
 	// after Do.

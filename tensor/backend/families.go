@@ -2,7 +2,7 @@ package backend
 
 import "strings"
 
-// family is operations with the same operands, plan and parameters.
+// family is a group of operations with the same operands, plan and parameters.
 type family struct {
 	name string // of the constant; "" if the family has one operation and no constant
 	// operands names the operands in the order of Call.Args and, after |, those of each item of

@@ -17,7 +17,7 @@ const (
 	Update = Read | Write
 )
 
-// Family is operations with the same operands, plan and parameters: a row of the table.
+// Family is a group of operations with the same operands, plan and parameters: a row of the table.
 type Family uint8
 
 // row is an operation in the table.
