@@ -33,7 +33,7 @@ func (l Layers) AddNormalize(ctx context.Context, x, y, weight, bias *Tensor, c 
 		}
 	}
 	out, stats, err = rt.withStats(ctx, op, x, p.N*p.Groups, func(out, stats *Tensor) (err error) {
-		// Last, because it consumes a donation.
+		// The last allocation, because it consumes a donation: an earlier error must leave x and y.
 		if sum, err = rt.allocResult(ctx, op, &in, x.shape, x, y); err != nil {
 			return err
 		}

@@ -55,8 +55,8 @@ func (l Layers) ScaledDotProductAttention(ctx context.Context, q, k, v, mask *Te
 }
 
 // ScaledDotProductAttentionGrad returns the gradients of an attention's arguments. dy is the
-// gradient of its result y. ofMask requests the gradient of the mask too, which must be of floating
-// point. The gradients are the same in every run.
+// gradient of its result y. ofMask requests the gradient of the mask, too; the mask must then be of
+// floating point. The gradients are the same in every run.
 func (d Gradients) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, sums, q, k, v, mask *Tensor, cfg AttentionConfig, ofMask bool) (AttentionGrads, error) {
 	rt := d.rt
 	const op = "ScaledDotProductAttentionGrad"

@@ -14,7 +14,7 @@ import (
 // all logits with a temperature of 1.
 type CategoricalOption func(*choice)
 
-// choice is the options of Categorical.
+// choice holds the options of Categorical.
 type choice struct {
 	temperature, topP float64
 	topK              int

@@ -60,7 +60,7 @@ func (d Gradients) ClipNorm(ctx context.Context, most, p float64, ts ...*Tensor)
 }
 
 // norm sets total, and the last number of parts, to the p-norm of the p-norms of the tensors. The
-// other numbers of parts are scratch: each of them per tensor.
+// numbers before the last one are scratch: each is their number per tensor.
 func (rt *Runtime) norm(ctx context.Context, total *Tensor, ts []*Tensor, p float64, parts *Tensor, each int) error {
 	size := each * backend.Float64.Size()
 	part := func(i int) backend.Ref {

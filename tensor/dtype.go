@@ -59,8 +59,8 @@ type F16 = float16.Number
 // and more become infinite.
 func ToF16(x float32) F16 { return float16.Round(x) }
 
-// Element is the Go types of tensor elements. Arithmetic takes float32, float64, BF16 and F16.
-// int32 and int64 are for class labels and indices, uint8 is for masks and raw data.
+// Element is the constraint of the Go types of tensor elements. Arithmetic takes float32, float64,
+// BF16 and F16. int32 and int64 are for class labels and indices, uint8 is for masks and raw data.
 type Element interface {
 	float32 | float64 | BF16 | F16 | int32 | int64 | uint8
 }

@@ -10,13 +10,13 @@ import (
 // loss does not take is an error.
 type LossOption func(*LossConfig)
 
-// LossConfig is the options of a loss.
+// LossConfig holds the options of a loss.
 type LossConfig struct {
 	Reduction      Reduction
 	IgnoreIndex    int     // rows with this label don't count; -100 by default
 	LabelSmoothing float64 // between 0 and 1
 	LogTarget      bool    // the target of KLDivLoss is logarithms
-	// Weight is the weights of classes (classes), or of elements for BCEWithLogits; PosWeight is
+	// Weight holds the weights of classes (classes), or of elements for BCEWithLogits; PosWeight is
 	// for BCEWithLogits. They broadcast to the weighed elements and are constants. They have the
 	// dtype of x, except that weights of classes are float32 if the logits have 16 bits. nil: 1.
 	Weight, PosWeight *Tensor

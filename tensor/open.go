@@ -31,7 +31,7 @@ func Open(name string, options ...Option) (*Runtime, error) {
 	return rt, nil
 }
 
-// owned is the functions that close what Open made, in the order of creation.
+// owned holds the functions that close what Open made, in the order of creation.
 type owned struct {
 	closers []func() error
 }

@@ -18,8 +18,8 @@ import (
 // Race builds cache nothing: a cached plan would order the goroutine that finds it after the
 // goroutine that made it.
 
-// plans is the plans that a runtime caches: planSets sets of planWays slots. A key belongs to one
-// set. A plan replaces another one only if its set is full.
+// plans holds the plans that a runtime caches: planSets sets of planWays slots. A key belongs to
+// one set. A plan replaces another one only if its set is full.
 type plans [planSets * planWays]atomic.Pointer[planned]
 
 const (
@@ -50,7 +50,7 @@ const (
 	planEdges
 )
 
-// planKey is the words that a plan depends on.
+// planKey holds the words that a plan depends on.
 type planKey struct {
 	kind  planKind
 	n     int // added words; if words can't hold them, the plan is not cached

@@ -19,8 +19,8 @@ const (
 	GRU     RecurrentKind = RecurrentKind(kernel.GRU)     // 3: reset, update, new
 )
 
-// Recurrence is the results of a pass over sequences, and the tensors that the gradient needs. The
-// caller owns its tensors.
+// Recurrence holds the results of a pass over sequences, and the tensors that the gradient needs.
+// The caller owns its tensors.
 type Recurrence struct {
 	// Y are the states after every step, (steps, batch, n).
 	Y *Tensor
