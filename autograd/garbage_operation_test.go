@@ -84,8 +84,8 @@ func TestGarbageOfOperations(t *testing.T) {
 		"Conv2d": func(t *autograd.Tape, _, p, _ *autograd.Variable) *autograd.Variable {
 			return t.Conv2d(p, p, nil, conv)
 		},
-		"Scale": func(t *autograd.Tape, x, _, _ *autograd.Variable) *autograd.Variable {
-			return opScale.Apply(t, scale{2}, x)
+		"QuickGELU": func(t *autograd.Tape, x, _, _ *autograd.Variable) *autograd.Variable {
+			return opQuickGELU.Apply(t, quickGELU{2}, x)
 		},
 		"Frame": func(t *autograd.Tape, x, _, _ *autograd.Variable) *autograd.Variable {
 			return t.Frame(func() *autograd.Variable { return t.Exp(x) })

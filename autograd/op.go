@@ -38,10 +38,10 @@ type Pure interface {
 // Op is a kind of operation (torch.autograd.Function). R is its record; *R is a [Step], and may be
 // [Pure]. Make an Op once, as a package variable:
 //
-//	var opScale = autograd.NewOp[scale]("Scale")
+//	var opQuickGELU = autograd.NewOp[quickGELU]("QuickGELU")
 //
-//	func Scale(t *autograd.Tape, x *autograd.Variable, by float64) *autograd.Variable {
-//		return opScale.Apply(t, scale{by}, x)
+//	func QuickGELU(t *autograd.Tape, x *autograd.Variable, slope float64) *autograd.Variable {
+//		return opQuickGELU.Apply(t, quickGELU{slope}, x)
 //	}
 //
 // Errors contain the operation's name, and profiles show it as a part of the current module (see
