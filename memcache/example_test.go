@@ -251,3 +251,37 @@ func ExampleCache_PeakProfile() {
 	// at the peak: 3 MiB of encoder activation
 	// at the peak: 2 MiB of head activation
 }
+
+// A request that finds no memory waits until another task frees some. It does not wait for blocks
+// of no task, because those count as permanent.
+func ExampleCache_Wait() {
+	dev, _ := device.Open("host?capacity=1GiB")
+	stream, _ := dev.NewStream(device.StreamOptions{})
+	ctx := context.Background()
+
+	cache, err := memcache.New(dev, memcache.Config{MemoryLimit: 100 << 20})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	first, _ := cache.Alloc(cache.Wait(ctx), 80<<20, stream)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		second, err := cache.Alloc(cache.Wait(ctx), 80<<20, stream) // waits for first
+		fmt.Println("second:", err, second.Free())
+	}()
+	fmt.Println("first is freed")
+	_ = first.Free()
+	<-served
+
+	permanent, _ := cache.Alloc(ctx, 80<<20, stream) // of no task
+	_, err = cache.Alloc(cache.Wait(ctx), 80<<20, stream)
+	fmt.Println("fails at once:", errors.Is(err, memcache.ErrOutOfMemory))
+	fmt.Println(errors.Join(permanent.Free(), cache.Close(), stream.Close(), dev.Close()))
+	// Output:
+	// first is freed
+	// second: <nil> <nil>
+	// fails at once: true
+	// <nil>
+}
