@@ -87,7 +87,7 @@ func train(ctx context.Context, file string, steps int) (losses []float64, at lo
 			at = data.Next(at)
 			check(kept.Save(ctx, file))
 			if len(losses) == steps {
-				return losses, at
+				return losses, at // the example goes on later
 			}
 		}
 	}
