@@ -48,3 +48,24 @@ func Example() {
 	}
 	// Output: go tool pprof -top -sample_index=peak_space heap.pb.gz
 }
+
+// With call stacks the profile has the lines of the program that hold the memory.
+func ExampleOf() {
+	dev, err1 := device.Open("host?capacity=64MiB")
+	cache, err2 := memcache.New(dev, memcache.Config{})
+	stream, err3 := dev.NewStream(device.StreamOptions{})
+	err4 := cache.RecordHistory(memcache.HistoryOptions{Entries: 1 << 16, Stacks: memcache.StacksAlloc})
+	block, err5 := cache.Alloc(context.Background(), 1<<20, stream)
+	file, err6 := os.CreateTemp("", "heap")
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.Remove(file.Name())
+
+	err := heap.Of(cache).Write(file)
+	err = errors.Join(err, file.Close())
+
+	fmt.Println(errors.Join(err, block.Free(), cache.Close(), stream.Close(), dev.Close()))
+	// Output: <nil>
+}
