@@ -30,7 +30,8 @@ func TestLayers(t *testing.T) {
 	var table strings.Builder
 	require.NoError(t, f.Table(&table))
 	require.Contains(t, table.String(), "0 Linear")
-	require.Contains(t, table.String(), "3,256,330") // parameters
+	require.Contains(t, table.String(), "own parameters") // without those of the layers inside
+	require.Contains(t, table.String(), "3,256,330")      // all parameters
 }
 
 // TestLines: the lines hold all memory at the peak, even if the peak is at the start of the step.

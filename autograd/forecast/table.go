@@ -62,7 +62,7 @@ func (f *Forecast) layers(out *printer) {
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	rows := &printer{w: table}
-	rows.print("%-*s\toutput\tparameters\tparameter bytes\tactivations\tgradients\toptimiser\tworkspace\t\n", width, "layer")
+	rows.print("%-*s\toutput\town parameters\tparameter bytes\tactivations\tgradients\toptimiser\tworkspace\t\n", width, "layer")
 	for _, l := range f.Layers {
 		rows.row(width, title(&l), l)
 	}
