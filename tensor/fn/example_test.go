@@ -23,7 +23,16 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
+	dx, err := env.ApplyGrad(ctx, fn.Square, nil, y, x) // with y as the gradient of the result
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	numbers, err := tensor.ToSlice[float32](ctx, y, nil)
-	fmt.Println(numbers, errors.Join(err, x.Release(), y.Release(), env.Close()))
-	// Output: [1 4 9] <nil>
+	gradient, err2 := tensor.ToSlice[float32](ctx, dx, nil)
+	fmt.Println(numbers, gradient)
+	fmt.Println(errors.Join(err, err2, x.Release(), y.Release(), dx.Release(), env.Close()))
+	// Output:
+	// [1 4 9] [-2 16 54]
+	// <nil>
 }

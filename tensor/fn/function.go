@@ -1,8 +1,11 @@
-// Package fn has the elementwise functions as values, for [tensor.Elementwise.Apply] and
-// [tensor.Gradients.ApplyGrad].
+// Package fn has the elementwise functions as values.
 //
-// [tensor.Elementwise.Apply]: https://pkg.go.dev/github.com/cistern-ml/cistern/tensor#Elementwise.Apply
-// [tensor.Gradients.ApplyGrad]: https://pkg.go.dev/github.com/cistern-ml/cistern/tensor#Gradients.ApplyGrad
+//	env, err := tensor.Open("host")
+//	x, err := tensor.FromSlice(ctx, env, []float32{-1, 2, 3}, 3)
+//	y, err := env.Apply(ctx, fn.Square, x)               // 1, 4, 9
+//	dx, err := env.ApplyGrad(ctx, fn.Square, nil, dy, x) // dy times 2x
+//
+// Apply and ApplyGrad are methods of tensor.Runtime, by tensor.Elementwise and tensor.Gradients.
 package fn
 
 import "github.com/cistern-ml/cistern/tensor/backend"

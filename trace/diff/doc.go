@@ -1,6 +1,15 @@
 // Package diff compares the memory of two runs: by category, module and line at the moment of the
 // most allocated memory, and by the peak of each step.
 //
+//	diffs, err := diff.Read(diff.Options{}, diff.File{Name: "before", Reader: before},
+//		diff.File{Name: "after", Reader: after})
+//	for _, d := range diffs { // one for each device or rank
+//		for _, row := range d.Peaks {
+//			fmt.Println(row.Name, row.After.Bytes-row.Before.Bytes)
+//		}
+//	}
+//	err = diff.Write(page, "before and after", diffs...)
+//
 // [Read] takes two files, of one kind or of two: recordings of trace/record, snapshots of
 // torch.cuda.memory._dump_snapshot, profiles of steps as trace/ranks reads them, and heap profiles
 // of trace/heap. The command "cistern diff" prints the result, and [Write] makes a page of it.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"slices"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
@@ -33,8 +35,15 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	for _, row := range diffs[0].Dimensions[0].Rows {
-		fmt.Println(row.Name, row.After.Bytes-row.Before.Bytes)
+	for _, d := range diffs { // one for each device or rank
+		for _, row := range slices.Concat(d.Peaks, d.Dimensions[0].Rows) {
+			fmt.Println(row.Name, row.After.Bytes-row.Before.Bytes)
+		}
 	}
-	// Output: input 2097152
+	fmt.Println(diff.Write(io.Discard, "before and after", diffs...))
+	// Output:
+	// peak allocated 2097152
+	// peak reserved 18874368
+	// input 2097152
+	// <nil>
 }
