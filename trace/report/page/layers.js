@@ -8,7 +8,7 @@ function showLayers(page) {
   const title = (l) => el("span", { title: l.name, style: { "padding-left": `${Math.min(depth(l), 8)}em` } }, words(l.name.slice(l.name.lastIndexOf(".") + 1) || "model"), l.type ? [" ", el("small", {}, words(l.type))] : "");
   const columns = [{ name: "layer", text: true, value: (l) => l.number, show: (l) => (l.sum ? "sum" : title(l)) },
     { name: "output", text: true, value: (l) => l.output || "", show: (l) => words(l.output || "") },
-    { name: "parameters", title: "elements; those of tied weights count once", value: (l) => l.parameters, show: (l) => count(l.parameters) }];
+    { name: "own parameters", title: "elements of the layer itself, without those of the layers in it; tied weights count once", value: (l) => l.parameters, show: (l) => count(l.parameters) }];
   const sum = { sum: true, parameters: list.reduce((a, l) => a + l.parameters, 0) };
   for (const [name, key] of [["parameter bytes", "parameter_bytes"], ["activations", "activation_bytes"], ["gradients", "gradient_bytes"], ["optimiser", "state_bytes"], ["workspace", "workspace_bytes"]]) {
     sum[key] = list.reduce((a, l) => a + l[key], 0);
