@@ -5,6 +5,7 @@
 //	cistern whatif FILE...                  what other allocator options would have cost
 //	cistern report -o report.html FILE      a page of what the memory was used for
 //	cistern ranks -o ranks.html FILE...     how the ranks of a training waited for each other
+//	cistern diff BEFORE AFTER               which memory grew between two runs
 //
 // cistern COMMAND --help explains the flags. The exit status is 0, 1 if a verification found
 // differences, and 2 if the command line is wrong or a file can't be read or written.

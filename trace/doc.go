@@ -9,6 +9,9 @@
 //	pool, err := transfer.New(dev, transfer.Config{Observer: tracer.Transfer()})
 //	defer tracer.Close()
 //
+// A program of package tensor passes the observers to tensor.Open, by tensor.CacheConfig and
+// tensor.PoolConfig; package trace/telemetry has the whole program.
+//
 // The package uses only the API of OpenTelemetry. A program that wants the spans and metrics
 // installs an SDK. Without one nothing is made, and the code above can stay.
 //

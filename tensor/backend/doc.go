@@ -1,5 +1,10 @@
 // Package backend is the contract between package tensor and the kernels of a device. It describes
-// operations as data.
+// operations as data:
+//
+//	backend.Register("mine", func(env backend.Env) (backend.Backend, error) {
+//		return &mine{stream: env.Stream()}, nil // with Supports, Do, Prepare and Close
+//	})
+//	rt, err := tensor.Open("host", tensor.Backend("mine"))
 //
 // A [Call] is one operation on checked operands. The table of families lists the operations with
 // the role of each operand. A [Backend] runs calls on one stream. It needs no list of the

@@ -1,5 +1,11 @@
 // Package gorgonia provides engines for gorgonia.org/tensor, so that its tensors have memory from
-// Cistern's cache.
+// Cistern's cache:
+//
+//	engine, err := gorgonia.NewEngine(cache, stream)
+//	weights, err := engine.New(tensor.WithShape(3, 2), tensor.WithBacking(numbers))
+//	x := tensor.New(tensor.WithEngine(engine), tensor.Of(tensor.Float32), tensor.WithShape(2, 3))
+//	y, err := tensor.MatMul(x, weights) // in the cache's memory
+//	err = errors.Join(engine.Release(y), engine.Release(x), engine.Release(weights))
 //
 // An [Engine] is for memory that the host can access, which is the host device's. It computes like
 // gtensor.StdEng, on the caller's goroutine, and supports everything that gorgonia.org/tensor does.

@@ -1,5 +1,9 @@
-// Package plan holds what operations need beside their operands: plans and small parameters. A
-// runtime caches plans, so that they must not be changed. The table in ../families.go lists the
+// Package plan holds the plans and small parameters that operations need beside their operands. A
+// backend reads them from a call:
+//
+//	b := call.Plan.(*plan.Broadcast) // of an addition of two shapes
+//
+// A runtime caches plans, so that they must not be changed. The table in ../families.go lists the
 // plan or the parameters of each operation. The package is experimental.
 package plan
 
