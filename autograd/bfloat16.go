@@ -123,7 +123,7 @@ func (t *Tape) inOneDtype(v *Variable) error {
 		want = t.compute
 	}
 	if was := v.value.Dtype(); was != want {
-		return fmt.Errorf("%w: %s is on the tape in %v, and the tape computes in %v now: Cast the variable of the first Param", tensor.ErrDtype, v.param.called(), was, t.ComputeDtype())
+		return fmt.Errorf("%w: %s is on the tape in %v, and the tape computes in %v now: use Tape.Cast on the variable of the first Param", tensor.ErrDtype, v.param.called(), was, t.ComputeDtype())
 	}
 	return nil
 }

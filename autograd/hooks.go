@@ -19,7 +19,8 @@ type Hooks interface {
 	Read(t *Tape, op string, vs []*Variable) error
 	// Saved is called after the tape has recorded n.
 	Saved(t *Tape, n *Node)
-	// LetGo is called after a tensor of the memory m lost a holder. x is nil if it was released.
+	// LetGo is called after the tensor x, of the memory m, lost a holder that was not the last, or
+	// with a nil x after a tensor of m was released.
 	LetGo(t *Tape, x *tensor.Tensor, m tensor.Memory)
 	// Begin is called before the first backward step.
 	Begin(t *Tape) error

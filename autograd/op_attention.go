@@ -87,7 +87,7 @@ func (t *Tape) ScaledDotProductAttention(q, k, v *Variable, cfg AttentionConfig)
 	return t.composedAttention(q, k, v, cfg)
 }
 
-// composedAttention is an attention that takes more than one operation.
+// composedAttention computes an attention by more than one operation.
 func (t *Tape) composedAttention(q, k, v *Variable, cfg AttentionConfig) *Variable {
 	const op = "ScaledDotProductAttention"
 	if !cfg.begin(t, op, q, k, v) {
@@ -188,7 +188,7 @@ func (t *Tape) SelfAttention(qkv *Variable, heads int, batchFirst bool, cfg Atte
 	return t.composedSelf(qkv, selfAttention{heads, batchFirst, cfg.plain()}, cfg)
 }
 
-// composedSelf is a SelfAttention that takes more than one operation.
+// composedSelf computes a SelfAttention by more than one operation.
 func (t *Tape) composedSelf(qkv *Variable, self selfAttention, cfg AttentionConfig) *Variable {
 	const op = "SelfAttention"
 	if !cfg.begin(t, op, qkv) {

@@ -6,23 +6,23 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Conv2d is the convolution of x by w, plus bias, which may be nil; see [tensor.Layers.Conv2d].
+// Conv2d returns the convolution of x by w, plus bias, which may be nil; see [tensor.Layers.Conv2d].
 func (t *Tape) Conv2d(x, w, bias *Variable, c tensor.ConvConfig) *Variable {
 	return t.conv("Conv2d", (*tensor.Runtime).Conv2d, false, x, w, bias, c)
 }
 
-// Conv1d is the convolution of x by w, plus bias, which may be nil; see [tensor.Layers.Conv1d].
+// Conv1d returns the convolution of x by w, plus bias, which may be nil; see [tensor.Layers.Conv1d].
 func (t *Tape) Conv1d(x, w, bias *Variable, c tensor.ConvConfig) *Variable {
 	return t.conv("Conv1d", (*tensor.Runtime).Conv1d, false, x, w, bias, c)
 }
 
-// ConvTranspose2d is the transposed convolution of x by w, plus bias, which may be nil; see
+// ConvTranspose2d returns the transposed convolution of x by w, plus bias, which may be nil; see
 // [tensor.Layers.ConvTranspose2d].
 func (t *Tape) ConvTranspose2d(x, w, bias *Variable, c tensor.ConvConfig) *Variable {
 	return t.conv("ConvTranspose2d", (*tensor.Runtime).ConvTranspose2d, true, x, w, bias, c)
 }
 
-// ConvTranspose1d is the transposed convolution of x by w, plus bias, which may be nil; see
+// ConvTranspose1d returns the transposed convolution of x by w, plus bias, which may be nil; see
 // [tensor.Layers.ConvTranspose1d].
 func (t *Tape) ConvTranspose1d(x, w, bias *Variable, c tensor.ConvConfig) *Variable {
 	return t.conv("ConvTranspose1d", (*tensor.Runtime).ConvTranspose1d, true, x, w, bias, c)

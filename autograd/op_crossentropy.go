@@ -130,8 +130,8 @@ func (e *crossEntropy) Backward(c *Call, g *tensor.Tensor) (err error) {
 	return c.GiveReplacing(0, g, d, err)
 }
 
-// softEntropy is the cross entropy of probabilities of the classes: -Σ p·log softmax, with weights
-// for each class. A mean divides it by the number of rows.
+// softEntropy returns the cross entropy of probabilities of the classes: -Σ p·log softmax, with
+// weights for each class. A mean divides it by the number of rows.
 func (t *Tape) softEntropy(logits *Variable, p Target, c tensor.LossConfig) *Variable {
 	if err := c.Check("CrossEntropy", "IgnoreIndex", "LabelSmoothing", "Weight"); err != nil {
 		t.fail("CrossEntropy", err)

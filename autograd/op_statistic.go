@@ -154,7 +154,7 @@ func (v *variation) Backward(c *Call, g *tensor.Tensor) error {
 	return c.GiveReplacing(0, g, d, err)
 }
 
-// keepDim is a reduction whose result is reshaped, in the same memory.
+// keepDim returns the result of reduce with its axes as dimensions of 1, in the same memory.
 func (t *Tape) keepDim(reduce func(x *Variable, axes ...int) *Variable, x *Variable, axes []int) *Variable {
 	return t.Frame(func() *Variable {
 		shape := x.Shape()

@@ -286,7 +286,7 @@ func (t *Tape) Fail(err error) *Variable {
 	return t.inert()
 }
 
-// inert is a variable without a value, the result of an operation after an error.
+// inert returns a variable without a value, the result of an operation after an error.
 func (t *Tape) inert() *Variable {
 	if t.none() {
 		return &Variable{tape: new(Tape)}

@@ -181,7 +181,8 @@ func (c Checkpoint) Load(ctx context.Context, path string) error {
 }
 
 func (c Checkpoint) open(ctx context.Context, path string) error {
-	f, err := safetensors.Open(path, safetensors.MaxHeader(safetensors.GreatestHeader)) // as Save
+	// Save writes headers up to the format's limit.
+	f, err := safetensors.Open(path, safetensors.MaxHeader(safetensors.GreatestHeader))
 	if err != nil {
 		return err
 	}

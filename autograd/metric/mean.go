@@ -20,8 +20,8 @@ func NewMean(ctx context.Context, rt *tensor.Runtime, ignore ...int) *Mean {
 }
 
 // Add adds a loss of one element, which is the mean over the labels that count, or over all
-// elements of a target. The weight of a batch is the number of these. A loss over none adds
-// nothing. An error sticks to the tape.
+// elements of a target. A batch is weighted by its number of these labels or elements. A loss
+// over none adds nothing. An error sticks to the tape.
 func (m *Mean) Add(t *autograd.Tape, loss *autograd.Variable, target autograd.Target) {
 	m.add(t, "Mean.Add", func(c *autograd.Tape) *autograd.Variable {
 		x, labels := loss.Value(), tensorOf(target)

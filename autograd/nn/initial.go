@@ -149,9 +149,9 @@ func InitEye() Initial {
 	}
 }
 
-// InitOrthogonal makes a matrix of the first dimension by all others. Its rows or columns, if these
-// are fewer, are orthogonal and of length gain, by default 1 (torch.nn.init.orthogonal_). It is
-// computed on the host.
+// InitOrthogonal makes a matrix of the first dimension by all others. Its rows, or its columns if
+// there are fewer of them, are orthogonal and of length gain, by default 1
+// (torch.nn.init.orthogonal_). It is computed on the host.
 func InitOrthogonal(gain ...float64) Initial {
 	return func(r *rand.Rand, shape tensor.Shape, data []float64) error {
 		length, err := gainOf("InitOrthogonal", gain)

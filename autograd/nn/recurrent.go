@@ -218,7 +218,7 @@ func (c *chain) become(v *autograd.Variable) {
 // check returns an error for an invalid layer, sequence or initial state.
 func (r *Recurrent) check(x, h0, c0 *autograd.Variable) error {
 	if r == nil || len(r.Cells) == 0 || len(r.Cells)%r.directions() != 0 || r.Kind > tensor.GRU {
-		return fmt.Errorf("%w: it is nil, or the number of cells is not layers times directions", autograd.ErrInvalid)
+		return fmt.Errorf("%w: the layer is nil, or its number of cells is not layers times directions", autograd.ErrInvalid)
 	}
 	shape := x.Shape()
 	if x.Tensor() != nil && len(shape) != 2 && len(shape) != 3 {

@@ -39,9 +39,9 @@ import (
 // of one name. Optimisers, tapes, and values of the sibling packages that are not layers are not
 // part of a model, and are left out.
 //
-// They also refuse a model that is nested more than 1000 values deep, a struct whose method
-// Parameters is that of an embedded nil, and a parameter that is not a pointer. [StateDict] refuses
-// a model with more than 65536 further ways to its parts.
+// Optimisers and tapes also refuse a model that is nested more than 1000 values deep, a struct
+// whose method Parameters is that of an embedded nil, and a parameter that is not a pointer.
+// [StateDict] refuses a model with more than 65536 further ways to its parts.
 //
 // The walk enters the model itself even if it has a method Parameters, because that method may call
 // ParametersOf. For a layer of this package, or of a sibling package, it calls the method. If
@@ -455,8 +455,8 @@ func holds(t reflect.Type) bool {
 	return t == parameterType || t == parameterType.Elem() || t.Implements(parameterizedType) || reflect.PointerTo(t).Implements(parameterizedType)
 }
 
-// mayHold is false for types that can't hold parameters, so that a walk skips a slice of a million
-// numbers.
+// mayHold reports whether a type can hold parameters. A walk skips the others, such as a slice of a
+// million numbers.
 func mayHold(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Interface, reflect.Struct, reflect.Slice, reflect.Array, reflect.Map:

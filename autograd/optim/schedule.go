@@ -98,13 +98,14 @@ type LinearLR struct {
 	Iters *int     // total_iters; nil: 5
 }
 
-// LR returns base * (Start + (End-Start)*step/Iters), and base*End from step Iters on.
+// LR returns base * (Start + (End-Start)*step/Iters), and base*End from step Iters on. With an Iters
+// of 0 it returns base*Start.
 func (s LinearLR) LR(base float64, step int) float64 {
 	from, to, n := check.Or(s.Start, 1.0/3), check.Or(s.End, 1), itersOr(s.Iters, 5)
 	if n == 0 {
-		return base * from // PyTorch has only this first step then
+		return base * from // as in PyTorch, which changes the rate only in steps 1 to Iters
 	}
-	return base * max(0, from+(to-from)*float64(min(step, n))/float64(n)) // not below 0
+	return base * max(0, from+(to-from)*float64(min(step, n))/float64(n)) // rounding may go below 0
 }
 
 func (s LinearLR) check(int) error {

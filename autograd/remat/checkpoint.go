@@ -120,8 +120,8 @@ func (c *checkpoint) outside(v *autograd.Variable) bool {
 	return v.Number() <= c.before || v.Parameter() != nil
 }
 
-// reads holds the variables of vs from outside of the function, so that they are not freed, and an
-// overwrite is detected.
+// reads holds the variables of vs from outside of the function, so that the tape neither frees nor
+// overwrites them before the second run, and detects an overwrite by the program.
 func (c *checkpoint) reads(vs []*autograd.Variable) {
 	for ; c != nil && !c.again; c = c.outer {
 		for _, v := range vs {

@@ -87,11 +87,11 @@ func (p *Plan) Set(names ...string) error {
 // ([memcache.Scope.EndProfile]), and budget is in bytes. The layers must run in the order of their
 // [Plan.Layer] calls.
 //
-// The bound is the greatest of one sum for each layer's backward pass. A sum counts the layer's own
-// activations, those of the layers before it (only their results if these are checkpointed), and
-// the gradients of the layers after it, at their final size. On tapes that compute in 16 bits it
-// also counts the copies of parameters that are still needed. Everything else counts as in the
-// profile.
+// The bound is the greatest of several sums, one for the backward pass of each layer. A sum counts
+// the layer's own activations, those of the layers before it (only their results if these are
+// checkpointed), and the gradients of the layers after it, at their final size. On tapes that
+// compute in 16 bits it also counts the copies of parameters that are still needed. Everything else
+// counts as in the profile.
 //
 // If no choice stays within the budget, Choose checkpoints every layer for which that lowers the
 // peak, and returns an error that wraps [autograd.ErrInvalid] and includes the bytes that a step

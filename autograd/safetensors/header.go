@@ -171,7 +171,7 @@ func (h *header) readInfo(d *json.Decoder, name string) error {
 	}
 	want, ok := bytesOf(info.Shape, size)
 	if !ok || end < begin {
-		return formatError("tensor %q, %s %v, takes from byte %d to %d: want an end after the beginning, and a shape of at most 2^63-1 bytes", name, info.Dtype, info.Shape, begin, end)
+		return formatError("tensor %q, %s %v, takes from byte %d to %d: want an end that is not before the beginning, and a shape of at most 2^63-1 bytes", name, info.Dtype, info.Shape, begin, end)
 	}
 	if at < 0 { // an unknown dtype, of unknown size
 		want = end - begin

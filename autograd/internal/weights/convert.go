@@ -86,9 +86,9 @@ func Converts(from string, own, to tensor.Dtype) bool {
 	return own == to || floats[from].read != nil && into[to] != nil
 }
 
-// Convert reads numbers of the file's dtype from, which is own in tensors, as numbers of to,
-// rounded to nearest even. Each read of the result must be of whole numbers, and of no more than
-// there are.
+// Convert returns a reader that converts r's numbers to the dtype to, rounded to nearest even. from
+// is their dtype in the file, and own the dtype of tensors with the same numbers. Each read of the
+// result must be of whole numbers, and of no more than r has.
 func Convert(r io.Reader, from string, own, to tensor.Dtype) io.Reader {
 	if own == to {
 		return r
