@@ -131,7 +131,7 @@ const (
 	KeyStepReplayCollectives = attribute.Key("cistern.step.replay.collectives")
 	// KeyStepReplaySizes is the bytes of each kind, over all replays.
 	KeyStepReplaySizes = attribute.Key("cistern.step.replay.collective.sizes")
-	// KeyStepDeviceTime is on the compute stream, from the step's first to its last work.
+	// KeyStepDeviceTime is the time on the compute stream from the step's first to its last work.
 	KeyStepDeviceTime = attribute.Key("cistern.step.device.time")
 	// KeyStepDeviceBusy is the part of that in which the stream had work.
 	KeyStepDeviceBusy = attribute.Key("cistern.step.device.busy")

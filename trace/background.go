@@ -25,7 +25,8 @@ const (
 	// lookLast is the longest wait without another End. Steps that the device has not finished by
 	// then are completed after the next End, or by Flush.
 	lookLast = 250 * time.Millisecond
-	// mostOpen is the number of pending steps from which on End waits for their completion.
+	// mostOpen is the number of pending steps from which on End, too, completes finished steps. It
+	// then waits for the goroutine if that is completing some.
 	mostOpen = 4096
 )
 

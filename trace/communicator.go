@@ -42,8 +42,8 @@ type Communicator struct {
 
 	step atomic.Pointer[Step] // of a Profiler: the step that began last; nil: none is open
 	// The next four need no lock, because a communicator's calls are made in order.
-	matched  int64
-	grouping bool // a group is open; the next two are its calls so far and its stream
+	matched  int64 // queued operations that all ranks call
+	grouping bool  // a group is open; the next two are its calls so far and its stream
 	grouped  tally
 	within   device.Stream
 

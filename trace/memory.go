@@ -146,9 +146,9 @@ func describe(a []attribute.KeyValue, e memcache.OpInfo) []attribute.KeyValue {
 	return appendLabel(a, e.Label)
 }
 
-// tie links the span of a free to that of the block's allocation, if the allocation has one. A
-// link, because the allocation has ended. Without a recording parent in its own context the free
-// takes the parent from [blockSpan.parent], or is a root.
+// tie links the span of a free to that of the block's allocation, if the allocation has one. The
+// allocation's span is not the parent, because it has ended. Without a recording parent in its own
+// context the free takes the parent from [blockSpan.parent], or is a root.
 func (o *memoryOperation) tie(e memcache.OpInfo) {
 	var alloc blockSpan
 	var ok bool

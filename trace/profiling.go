@@ -12,9 +12,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// NewProfiler makes a Profiler. A configuration without a cache, with parts of different
-// devices or ranks, or with a KernelTimer that lacks a Stream or has another profiler, is an error
-// that wraps [ErrInvalid].
+// NewProfiler makes a Profiler. A configuration without a cache, with parts of different devices or
+// ranks, or with a KernelTimer that lacks a Stream or has another profiler, is an error that wraps
+// [ErrInvalid].
 func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	if config.Cache == nil {
 		return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Cache is nil; it must be "+

@@ -31,7 +31,7 @@ type Summary struct {
 	LastReplayed StepProfile `json:"last_replayed"` // that replayed a graph; zero if none did
 }
 
-// succeeded is the number of steps in the means.
+// succeeded returns the number of steps in the means.
 func (s *Summary) succeeded() int64 { return s.Steps - s.Failed }
 
 // figures is the number of figures of a profile that have a mean. Device and busy times are

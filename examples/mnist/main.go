@@ -127,8 +127,8 @@ func (o options) runParties(ctx context.Context, parties []*party, stdout, stder
 	return errors.Join(err, printed)
 }
 
-// runRank trains and tests as one rank, or alone. The result is nil after an error
-// before the training.
+// runRank trains and tests as one rank, or alone. The result is nil after an error before
+// the training.
 func (o options) runRank(ctx context.Context, sdk *telemetry.SDK, profiling *profiling, stdout, stderr io.Writer) (r *result, err error) {
 	training, err := digits.Load(ctx, o.data, digits.Train)
 	if err != nil {

@@ -165,7 +165,7 @@ func (o *options) dealt() string {
 	return fmt.Sprintf(" on %d ranks", o.party.size)
 }
 
-// dtype is the dtype that training steps compute in.
+// dtype returns the dtype in which training steps compute.
 func (o *options) dtype() tensor.Dtype {
 	if o.bfloat16 {
 		return tensor.BFloat16
@@ -173,7 +173,7 @@ func (o *options) dtype() tensor.Dtype {
 	return tensor.Float32
 }
 
-// deviceName is the name to open, with its options.
+// deviceName returns the name of the device to open, with its options.
 func (o *options) deviceName() string {
 	if o.capacity == "" {
 		return o.device

@@ -124,8 +124,7 @@ func (o *options) here() []*party {
 }
 
 // deviceOf returns the name of a rank's device: a host device of its own, with its share of the
-// machine's memory, or the GPU of the rank's number, unless
-// -device has a number.
+// machine's memory, or the GPU of the rank's number, unless -device has a number.
 func (o *options) deviceOf(p *party) string {
 	name := o.deviceName()
 	if p != nil && name == "host" {

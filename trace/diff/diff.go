@@ -19,7 +19,6 @@ type Dimension struct {
 	Rows []Row `json:"rows"`
 	// Equal counts the rows that don't differ. EqualBytes are their bytes, except for steps, where
 	// it is 0.
-
 	Equal      int    `json:"equal"`
 	EqualBytes int64  `json:"equal_bytes"`
 	Missing    string `json:"missing,omitempty"` // the reason why there are no rows

@@ -97,7 +97,7 @@ func (h *highest) take(p *trace.StepProfile, b *budget.Budget) error {
 	return b.Memory(cost(h.peak) - before)
 }
 
-// cost is the memory of a peak, in bytes.
+// cost returns the memory of a peak, in bytes.
 func cost(p *trace.StepPeak) (bytes int64) {
 	if p == nil {
 		return 0

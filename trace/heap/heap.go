@@ -38,8 +38,8 @@ func Of(c *memcache.Cache) Heap {
 	return Heap{Device: c.Device().Name(), Time: time.Now(), InUse: &inUse, Graphs: c.GraphProfile().Holdings, Peak: &peak}
 }
 
-// Write writes the heap as a compressed profile. A heap without InUse, Peak and Allocated is an
-// error that wraps [ErrInvalid].
+// Write writes the heap as a compressed profile. A heap that has none of InUse, Peak and
+// Allocated is an error that wraps [ErrInvalid].
 func (h Heap) Write(w io.Writer) error {
 	if w == nil {
 		return fmt.Errorf("heap: Write: %w: the writer is nil", ErrInvalid)

@@ -79,8 +79,8 @@ func (h *Handler) listSteps(w http.ResponseWriter, r *http.Request) {
 	sendJSON(w, steps)
 }
 
-// wanted returns the value of ?last, or standard without one. If it is no number, wanted answers
-// the request with an error, and ok is false.
+// wanted returns the value of ?last, or standard without one. If it is not a valid number, wanted
+// answers the request with an error, and ok is false.
 func wanted(w http.ResponseWriter, r *http.Request, standard int) (n int, ok bool) {
 	text := r.URL.Query().Get("last")
 	if text == "" {

@@ -90,8 +90,8 @@ func New(dir string, o Options) (d *Dir, err error) {
 	return d, nil
 }
 
-// Observers are for memcache.Config and transfer.Config. The cache must have its observer before
-// the first allocation.
+// Observers returns the observers for memcache.Config and transfer.Config. The cache must have its
+// observer before the first allocation.
 func (d *Dir) Observers() (memcache.Observer, transfer.Observer) {
 	if d == nil {
 		return nil, nil
@@ -159,14 +159,14 @@ func (d *Dir) OnProfile(p trace.StepProfile) {
 	}
 }
 
-// latest are the steps of a report.
+// latest returns the steps of a report.
 func (d *Dir) latest() []trace.StepProfile {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.steps[max(0, len(d.steps)-mostSteps):]
 }
 
-// failed keeps an error for Close, because profiling stops no training.
+// failed keeps an error for Close, because profiling must not stop a training.
 func (d *Dir) failed(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/trace/torchsnapshot"
 )
 
-// state writes the holders of memory, now and at the peak, to a folder in the folder. oom is the
+// state writes the holders of memory, now and at the peak, to the folder sub of the Dir. oom is the
 // request that failed, or nil.
 func (d *Dir) state(sub string, steps []trace.StepProfile, oom *memcache.OutOfMemoryError) error {
 	if err := os.MkdirAll(filepath.Join(d.dir, sub), 0o777); err != nil {

@@ -50,7 +50,7 @@ func (r *Report) stepTime() (total time.Duration) {
 	return total
 }
 
-// Headline names the straggler in a sentence, or the reason why none is named.
+// Headline returns a sentence that names the straggler, or the reason why none is named.
 func (r *Report) Headline() string {
 	if r.Steps == 0 || len(r.Ranks) < 2 || r.Straggler >= len(r.Ranks) {
 		return "no single rank held up the others"

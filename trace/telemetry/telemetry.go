@@ -105,8 +105,8 @@ func New(ctx context.Context, c Config) (*SDK, error) {
 	return t, err
 }
 
-// Tracer is the tracer for caches, pools and profilers. It is nil, which trace accepts, for a nil
-// SDK.
+// Tracer returns the tracer for caches, pools and profilers. For a nil SDK it is nil, which package
+// trace accepts.
 func (t *SDK) Tracer() *trace.Tracer {
 	if t == nil {
 		return nil
@@ -175,8 +175,8 @@ func (t *SDK) Shutdown(span oteltrace.Span, err error) {
 	sent.Wait()
 }
 
-// left is a context for the time that is left to send, less reserve. The first call starts the
-// time.
+// left returns a context that ends reserve before the deadline for sending. The first call sets the
+// deadline.
 func (t *SDK) left(reserve time.Duration) (context.Context, context.CancelFunc) {
 	if t.until.IsZero() {
 		t.until = time.Now().Add(sending)

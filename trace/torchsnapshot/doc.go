@@ -24,6 +24,7 @@
 // flame graphs thus group by category, module and call. The label is also the entry's
 // user_metadata. The category of allocations determines the colours and the legend in the timeline
 // of memory_viz, as with PyTorch's own profiler. There "unknown" is memory without a category.
+//
 // # Options
 //
 // The option string (allocator_settings) is the cache's. It lacks exact:True, because PyTorch is

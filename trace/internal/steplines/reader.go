@@ -53,7 +53,6 @@ func (r *Reader) Line() int { return r.line }
 func (r *Reader) Cut() bool { return r.cut }
 
 // profile is the JSON of a line. Replays are skipped, because their elements would be the largest.
-
 type profile struct {
 	trace.StepProfile
 	Number  *int64  `json:"step"`

@@ -1,5 +1,5 @@
-// Blocks that were never freed, by owner. Blocks that several steps left behind grow: a leak, if
-// the program continues.
+// Blocks that were never freed, by owner. An owner grows if several steps left blocks behind: that
+// is a leak, as long as the program runs.
 
 function showKept(page) {
   const { r, owners } = page, growing = r.kept.filter((k) => k.grows), all = r.kept.reduce((a, k) => a + k.bytes, 0);

@@ -65,7 +65,7 @@ class Moments {
     return direction > 0 ? this.last : -1;
   }
 
-  // columns divides two moments into n columns, and returns the groups' bytes at the largest moment
+  // columns divides the moments into n columns, and returns the groups' bytes at the largest moment
   // of each. edge[x] is the first moment of column x, and edge[n] the first after all. groupOf has
   // the group of each block.
   columns(edge, groupOf, groups) {

@@ -1,4 +1,4 @@
-// Package models is the models that mnist trains, with the recipe of each.
+// Package models has the models that mnist trains, with the recipe of each.
 package models
 
 import (
@@ -36,10 +36,11 @@ var Names = []string{"mlp", "cnn", "resnet", "vit", "lstm"}
 // Optimizers are the names that NewOptimizer takes.
 var Optimizers = []string{"adam", "adamw", "sgd", "momentum"}
 
-// Linear falls from 1 to 0 in a straight line.
+// Linear returns a factor that falls from 1 to 0 in a straight line.
 func Linear(step, steps int) float64 { return 1 - float64(step)/float64(steps) }
 
-// warmCosine rises for a twentieth of the run and then falls to 0 as half a cosine.
+// warmCosine returns a factor that rises for a twentieth of the run and then falls to 0 as half a
+// cosine.
 func warmCosine(step, steps int) float64 {
 	done := float64(step) / float64(steps)
 	return min(float64(step+1)/(0.05*float64(steps)), 1) * 0.5 * (1 + math.Cos(math.Pi*done))

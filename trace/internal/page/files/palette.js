@@ -24,7 +24,7 @@ function hue(i) {
   return i < 0 ? grey[mode] : hues[mode][i % hues[mode].length];
 }
 
-// colourOf returns the colour of a group. Categories and sizes keep theirs in all groupings.
+// colourOf returns the colour of a group. Categories and sizes have fixed colours.
 function colourOf(groups, grouping, g) {
   if (groups.rest[g]) return hue(-1);
   if (grouping.categories) return hue(categoryHue[groups.names[g]] ?? -1);
