@@ -90,7 +90,6 @@ func New(ctx context.Context, c Config) (*SDK, error) {
 		return nil, fmt.Errorf("telemetry: exporter %s: %w", c.Exporter, err)
 	}
 	t := &SDK{}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.fail))
 	res, err := describe(ctx, c.Service)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("telemetry: %w", err), to.close(ctx))
@@ -101,8 +100,11 @@ func New(ctx context.Context, c Config) (*SDK, error) {
 	t.logs = sdklog.NewLoggerProvider(sdklog.WithResource(res),
 		sdklog.WithProcessor(made{sdklog.NewBatchProcessor(&countingLogs{to.logs, &t.logged}), &t.records}))
 	t.config = trace.Config{TracerProvider: t.provider, MeterProvider: t.meters, LoggerProvider: t.logs, AllEvery: cmp.Or(c.AllEvery, allEvery)}
-	t.tracer, err = trace.New(t.config)
-	return t, err
+	if t.tracer, err = trace.New(t.config); err != nil {
+		return nil, errors.Join(fmt.Errorf("telemetry: %w", err), t.provider.Shutdown(ctx), t.meters.Shutdown(ctx), t.logs.Shutdown(ctx))
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.fail))
+	return t, nil
 }
 
 // Tracer returns the tracer for caches, pools and profilers. For a nil SDK it is nil, which package
@@ -151,8 +153,10 @@ func (t *SDK) CloseTracer(tracer *trace.Tracer) {
 	defer t.mu.Unlock()
 	ctx, cancel := t.left(sending / 2)
 	defer cancel()
-	t.metrics = t.meters.ForceFlush(ctx)
-	t.fail(t.metrics)
+	if err := t.meters.ForceFlush(ctx); err != nil {
+		t.fail(err)
+		t.metrics = cmp.Or(t.metrics, err) // the first: later ranks don't send those of closed caches again
+	}
 	t.fail(tracer.Close())
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -61,6 +62,14 @@ func TestBadConfig(t *testing.T) {
 	t.Setenv("OTEL_METRICS_EXPORTER", "nonsense")
 	_, err := New(t.Context(), Config{Exporter: "otlp"})
 	require.ErrorContains(t, err, "telemetry: exporter otlp: ")
+}
+
+// TestBadAllEvery: after an error of the tracer nothing is left open, and there is no SDK.
+func TestBadAllEvery(t *testing.T) {
+	sdk, err := New(t.Context(), Config{Exporter: "stdout", Output: io.Discard, AllEvery: -1})
+	require.ErrorIs(t, err, trace.ErrInvalid)
+	require.ErrorContains(t, err, "AllEvery is -1")
+	require.Nil(t, sdk)
 }
 
 // TestProgram: the program's span, the allocations of a rank and the last metrics arrive, with the

@@ -4,8 +4,7 @@
 
 package gemm
 
-// transposeFloat32NEON sets dst[k][column] = src[column][k] for 4 columns. k > 0 is a multiple of
-// 4.
+// transposeFloat32NEON sets dst[k][column] = src[column][k] for 4 columns. k > 0 is a multiple of 4.
 //
 //go:noescape
 func transposeFloat32NEON(dst *byte, dks uintptr, src *byte, srs, k uintptr)
@@ -72,8 +71,7 @@ func tileFloat32Rows7NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *by
 //go:noescape
 func tileFloat32Rows8NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// transposeFloat64NEON sets dst[k][column] = src[column][k] for 2 columns. k > 0 is a multiple of
-// 2.
+// transposeFloat64NEON sets dst[k][column] = src[column][k] for 2 columns. k > 0 is a multiple of 2.
 //
 //go:noescape
 func transposeFloat64NEON(dst *byte, dks uintptr, src *byte, srs, k uintptr)
