@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -116,15 +117,24 @@ func TestNamesOfMetrics(t *testing.T) {
 	next.End(transfer.OpInfo{Op: transfer.OpNext, Device: "host"})
 	w.end(inside.steps[0], false)
 	require.NoError(t, w.profiler.Flush(context.Background()))
-	answer, err := server.Client().Get(server.URL)
-	require.NoError(t, err)
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, errors.Join(err, answer.Body.Close()))
-	for _, name := range metricNames(t) {
-		if !strings.HasPrefix(name, "cistern.collective.") {
-			require.True(t, strings.Contains(string(text), "\n# TYPE "+strings.ReplaceAll(name, ".", "_")), name)
+	var text []byte
+	missing := func() (names []string) {
+		answer, err := server.Client().Get(server.URL)
+		require.NoError(t, err)
+		text, err = io.ReadAll(answer.Body)
+		require.NoError(t, errors.Join(err, answer.Body.Close()))
+		for _, name := range metricNames(t) {
+			if !strings.HasPrefix(name, "cistern.collective.") && !strings.Contains(string(text), "\n# TYPE "+strings.ReplaceAll(name, ".", "_")) {
+				names = append(names, name)
+			}
 		}
+		return names
 	}
+	// A copy is complete for its caller a moment before its observer has recorded it.
+	for deadline := time.Now().Add(10 * time.Second); len(missing()) > 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	require.Empty(t, missing())
 	check(text)
 	w.close()
 }
