@@ -235,8 +235,14 @@ func TestSnapshot(t *testing.T) {
 		}
 	}
 	require.NotZero(t, without)
-	require.GreaterOrEqual(t, moved.Entries[0].Addr, floor)
-	require.Less(t, moved.Entries[0].Addr, floor+alignment)
+	lowest := ^device.Ptr(0) // not that of the first entry: the system places memory as it likes
+	for _, e := range moved.Entries {
+		if e.Addr != 0 {
+			lowest = min(lowest, e.Addr)
+		}
+	}
+	require.GreaterOrEqual(t, lowest, floor)
+	require.Less(t, lowest, floor+alignment)
 	name := filepath.Join(t.TempDir(), "snapshot.pickle")
 	require.NoError(t, os.WriteFile(name, file, 0o600))
 	out, err := exec.CommandContext(t.Context(), "go", "run", "../..", "verify", name).CombinedOutput()
