@@ -97,7 +97,7 @@ func (t *Tape) workingCopy(v *Variable) {
 }
 
 // Copy returns v's value if it is the copy of a parameter, rounded to the tape's compute dtype. It
-// returns nil if there is no copy, or if [Variable.Keep] was called.
+// returns nil for any other variable, and for one on which the program called [Variable.Keep].
 func (v *Variable) Copy() *tensor.Tensor {
 	if v == nil || v.param == nil || !v.owned || v.kept {
 		return nil

@@ -12,7 +12,7 @@ import (
 func Example() {
 	dev, err := device.Open("cuda:0")
 	if errors.Is(err, device.ErrNoDevice) {
-		fmt.Println(err) // says what is missing: the build tag, a driver or a GPU
+		fmt.Println(err) // names the missing part: the build tag, a driver or a GPU
 		return
 	}
 	defer dev.Close()

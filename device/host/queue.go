@@ -327,8 +327,8 @@ func (q *queue) isClosed() bool {
 	return closed
 }
 
-// isGone reports whether everything is done for good. If so it acquires, because the caller may
-// then reuse memory that the stream used.
+// isGone reports whether the stream has ended and all its work is done. If so it acquires, because
+// the caller may then reuse memory that the stream used.
 //
 //go:norace
 func (q *queue) isGone() bool {

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/trace/record"
 )
 
-// Step is a step of the training. A nil Step does nothing.
+// Step is a step of the training, for the goroutine that runs it. A nil Step does nothing.
 type Step struct {
 	dir    *Dir
 	number int64

@@ -5,10 +5,10 @@
 // file:
 //
 //	comm, err := tracer.Communicator(ctx, inner)
-//	lines := json.NewEncoder(file)
+//	steps, err := profiledir.NewStepLog("rank-0.jsonl", false)
 //	profiler, err := trace.NewProfiler(trace.ProfilerConfig{
 //		Cache: cache, Stream: stream, Communicator: comm, Holders: true,
-//		OnProfile: func(p trace.StepProfile) { err = errors.Join(err, lines.Encode(p)) },
+//		OnProfile: steps.Write,
 //	})
 //
 // The command "cistern ranks" reads the files of all ranks, and writes a table or a page. So can a
