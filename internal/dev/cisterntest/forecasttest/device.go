@@ -16,8 +16,9 @@ import (
 )
 
 // RequireForeseenOnDevice compares a forecast with the GPU in CISTERN_TEST_DEVICE, or the emulated
-// one, and prints both. The memory of offloading depends there on when copies end: the forecast is
-// the maximum.
+// one, and prints both. The memory of offloading depends there on when copies end. The forecast is
+// the maximum of the allocated bytes. The reserved bytes can be more: a block that is free sooner
+// can go to a smaller request, and a large request then needs a new segment.
 func RequireForeseenOnDevice(t *testing.T, k Task, h How, batch int, what string) {
 	t.Helper()
 	ctx, name := context.Background(), onGPU(t)
@@ -41,7 +42,6 @@ func RequireForeseenOnDevice(t *testing.T, k Task, h How, batch int, what string
 			foreseen.AllocatedPeak, foreseen.ReservedPeak, measured.AllocatedPeak, measured.ReservedPeak)
 		if h.offloaded {
 			require.LessOrEqual(t, measured.AllocatedPeak, foreseen.AllocatedPeak, what)
-			require.LessOrEqual(t, measured.ReservedPeak, foreseen.ReservedPeak, what)
 			continue
 		}
 		require.Equal(t, measured.AllocatedPeak, foreseen.AllocatedPeak, what)
