@@ -185,7 +185,7 @@ emulate: ## the tests of tensors with the kernels for GPUs, run on this processo
 outside: ## test the backend of examples/backend, a module of its own
 	cd examples/backend && go vet ./... && go test ./...
 
-kernels: ## compile every .cu to PTX and a fatbin; needs nvcc
+kernels: ## compile every .cu to PTX and a fatbin; needs nvcc, and ptxas of CUDA 12
 	sh device/cuda/kernels.sh
 
 kernels-check: ## fail if a PTX or a fatbin was not made of its source
