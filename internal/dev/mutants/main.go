@@ -158,9 +158,16 @@ func moduleRoot(ctx context.Context) (string, error) {
 	return filepath.Dir(strings.TrimSpace(string(out))), nil
 }
 
+// packagesWithLists returns the packages of the module that have lists. Folders of other modules
+// are left out, such as dist, which make bundle writes.
 func packagesWithLists(root string) ([]string, error) {
 	var packages []string
-	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && path != root {
+			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil {
+				return filepath.SkipDir
+			}
+		}
 		if dir, file := filepath.Split(path); err == nil && file == "mutants.txt" && filepath.Base(dir) == "testdata" {
 			pkg, err := filepath.Rel(root, filepath.Dir(filepath.Clean(dir)))
 			packages = append(packages, pkg)

@@ -123,3 +123,15 @@ func TestNamesOfTests(t *testing.T) {
 	}
 	require.ErrorContains(t, testNames{}.find(root, &mutant{pkg: "./sum", test: "./sum", run: "("}), "error parsing regexp")
 }
+
+// TestPackagesOfOtherModules: lists in a folder with a go.mod of its own, such as dist, are not those
+// of the module.
+func TestPackagesOfOtherModules(t *testing.T) {
+	root := module(t, list)
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "dist/sum"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "dist/go.mod"), []byte("module dist\n"), 0o600))
+	require.NoError(t, os.CopyFS(filepath.Join(root, "dist/sum"), os.DirFS(filepath.Join(root, "sum"))))
+	packages, err := packagesWithLists(root)
+	require.NoError(t, err)
+	require.Equal(t, []string{"sum"}, packages)
+}
