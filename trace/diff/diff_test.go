@@ -190,6 +190,7 @@ func TestBadFiles(t *testing.T) {
 		stepLine(1, -1, 1, ""):               "the rank is -1",
 		`{"conf":""}` + "\n[]\n":             "line 2",
 		"\x0a\x04\x08\x01":                   "want a profile of pprof",
+		"\x0a\x00\x88\x80\x80\x80\x40\x01":   "want a profile of pprof", // a field of 32 bits
 		string(cpu):                          `the sample types "cpu, cpu, cpu, cpu, cpu, cpu"; want peak_space`,
 		string(negative):                     "negative or above 2^53",
 		stepsGz.String()[:stepsGz.Len()-9]:   "the file is truncated",

@@ -42,10 +42,7 @@ func (o Options) heap(in io.Reader, name string, b *budget.Budget) ([]*run, erro
 	if err := b.Charge(n*fieldMemory, n*fieldMemory/20); err != nil {
 		return nil, err
 	}
-	p, err := profile.ParseUncompressed(data)
-	if err == nil {
-		err = p.CheckValid()
-	}
+	p, err := parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("want a profile of pprof: %w", err)
 	}
@@ -55,6 +52,19 @@ func (o Options) heap(in io.Reader, name string, b *budget.Budget) ([]*run, erro
 		return nil, err
 	}
 	return []*run{r}, nil
+}
+
+// parse decodes a profile. On 32 bits the library panics on field numbers of more than 31 bits.
+func parse(data []byte) (p *profile.Profile, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("it is damaged: %v", r)
+		}
+	}()
+	if p, err = profile.ParseUncompressed(data); err != nil {
+		return nil, err
+	}
+	return p, p.CheckValid()
 }
 
 // fields counts the fields of a message and of its inner messages, depth levels deep.
