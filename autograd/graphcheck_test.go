@@ -173,7 +173,7 @@ func (g *graph) checkNoGrad(b *tapetest.Bench, ts []*tensor.Tensor, ps []*autogr
 // computed without gradients.
 func TestGraphsAgainstFiniteDifferences(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
-	graphs := tapetest.Rounds(15, 2) * len(graphOps)
+	graphs := tapetest.Rounds(15, 3) * len(graphOps)
 	random := rand.New(rand.NewPCG(10, uint64(graphs)))
 	used := make(map[string]int)
 	for i := range graphs {

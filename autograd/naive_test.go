@@ -184,10 +184,10 @@ func (a array) transposedIf(yes bool) array {
 
 // softmax is of the rows along the last dimension, and false for a scalar.
 func (a array) softmax() (array, bool) {
-	if len(a.shape) == 0 {
-		return array{}, false
+	y, n := zeros(a.shape...), 1
+	if rank := len(a.shape); rank > 0 {
+		n = a.shape[rank-1]
 	}
-	y, n := zeros(a.shape...), a.shape[len(a.shape)-1]
 	for from := 0; from < len(a.data); from += n {
 		total := 0.0
 		for _, v := range a.data[from : from+n] {

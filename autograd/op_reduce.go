@@ -53,12 +53,9 @@ func (r *reduce) Backward(c *Call, g *tensor.Tensor) (err error) {
 func keptDims(shape tensor.Shape, axes []int) tensor.Shape {
 	kept := slices.Clone(shape)
 	for i := range kept {
-		if len(axes) == 0 {
+		if len(axes) == 0 || slices.Contains(axes, i) || slices.Contains(axes, i-len(kept)) {
 			kept[i] = 1
 		}
-	}
-	for _, a := range axes {
-		kept[(a+len(kept))%len(kept)] = 1
 	}
 	return kept
 }

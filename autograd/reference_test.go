@@ -132,7 +132,7 @@ func (r *referenceRun) in(name string) *autograd.Variable {
 	a, ok := r.Inputs[name]
 	require.True(r.t, ok, "there is no input %q", name)
 	if a.Int {
-		return autograd.Upload(r.tape, convert[int32](a.Values), a.Shape...)
+		return r.tape.Reshape(autograd.Upload(r.tape, convert[int32](a.Values)), a.Shape...)
 	}
 	x := r.upload(a.Values, a.Shape...)
 	defer func() { require.NoError(r.t, x.Release()) }()
@@ -156,12 +156,15 @@ func (r *referenceRun) upload(values []refNumber, shape ...int) *tensor.Tensor {
 	var x *tensor.Tensor
 	var err error
 	if r.dtype == tensor.Float32 {
-		x, err = tensor.FromSlice(r.b.Ctx, r.b.RT, convert[float32](values), shape...)
+		x, err = tensor.FromSlice(r.b.Ctx, r.b.RT, convert[float32](values))
 	} else {
-		x, err = tensor.FromSlice(r.b.Ctx, r.b.RT, convert[float64](values), shape...)
+		x, err = tensor.FromSlice(r.b.Ctx, r.b.RT, convert[float64](values))
 	}
 	require.NoError(r.t, err)
-	return x
+	defer func() { require.NoError(r.t, x.Release()) }()
+	shaped, err := r.b.RT.Reshape(r.b.Ctx, x, shape...) // of no dimensions: FromSlice makes a vector then
+	require.NoError(r.t, err)
+	return shaped
 }
 
 func convert[T float32 | float64 | int32](values []refNumber) []T {

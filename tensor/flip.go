@@ -18,13 +18,14 @@ func (rt *Runtime) Flip(ctx context.Context, x *Tensor, axes ...int) (*Tensor, e
 	if _, _, err := reducedShape("Flip", x.shape, axes); err != nil {
 		return nil, err
 	}
-	from := plan.Strides(x.shape)
+	shape := atLeast1d(x.shape)
+	from := plan.Strides(shape)
 	for _, axis := range axes {
-		i, _ := axisOf("Flip", x.shape, axis)
+		i, _ := axisOf("Flip", shape, axis)
 		from[i] = -from[i]
 	}
 	return rt.result(ctx, "Flip", x.dtype, x.shape, func(out *Tensor) error {
-		return rt.place(ctx, whole(out), whole(x), plan.Strides(x.shape), from, x.shape)
+		return rt.place(ctx, whole(out), whole(x), plan.Strides(shape), from, shape)
 	})
 }
 

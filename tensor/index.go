@@ -201,10 +201,8 @@ func (rt *Runtime) gatherGrad(ctx context.Context, op string, dy *Tensor, axis i
 
 // gathering returns how index selects from an array of the given shape.
 func gathering(op string, shape Shape, axis int, index Shape) (*plan.Gather, error) {
+	shape, index = atLeast1d(shape), atLeast1d(index)
 	fits := len(index) == len(shape)
-	if len(shape) == 0 && fits { // a scalar is one element
-		return &plan.Gather{Columns: &plan.Placement{}, Length: 1, IndexStride: 1, Rows: 1, XStride: 1}, nil
-	}
 	axis, err := axisOf(op, shape, axis)
 	if err != nil {
 		return nil, err

@@ -134,6 +134,8 @@ func (rt *Runtime) inferRows(o *opSpec, c *backend.Call, axes []int, ts []*Tenso
 const everything = -1
 
 func inferOrdered(o *opSpec, c *backend.Call, axis, keep int, x Shape) (Shape, error) {
+	rank := len(x)
+	x = atLeast1d(x)
 	axis, err := axisOf(o.name, x, axis)
 	if err != nil {
 		return nil, err
@@ -148,6 +150,10 @@ func inferOrdered(o *opSpec, c *backend.Call, axis, keep int, x Shape) (Shape, e
 	case n > math.MaxInt32:
 		return nil, fmt.Errorf("tensor: %s: %w: dimension %d of %v: want at most 2^31-1, as the index is int32", o.name, ErrUnsupported, axis, x)
 	}
-	backend.SetParams(c, plan.Order{Rows: plan.Rows{Cols: x[axis], Inner: elements(x[axis+1:])}, Keep: shape[axis], Descending: o.c[0] != 0})
+	kept := shape[axis]
+	if rank == 0 { // PyTorch returns the scalar even if keep is 0
+		shape, kept = Shape{}, 1
+	}
+	backend.SetParams(c, plan.Order{Rows: plan.Rows{Cols: x[axis], Inner: elements(x[axis+1:])}, Keep: kept, Descending: o.c[0] != 0})
 	return shape, nil
 }

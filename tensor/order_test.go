@@ -78,3 +78,19 @@ func TestSortOfNaN(t *testing.T) {
 		assert.Equal(t, want, get[int32](r, index, err))
 	}
 }
+
+// TestTopKOfAScalar: PyTorch returns the scalar for a k of 0, too. The index is written, because
+// memory that is used again has other numbers.
+func TestTopKOfAScalar(t *testing.T) {
+	r := newScopedRig(t)
+	x, err := r.Full(r.ctx, 3, Float32)
+	require.NoError(t, err)
+	for _, k := range []int{0, 1} {
+		require.NoError(t, put(r, []int32{7}).Release())
+		values, index, err := r.TopK(r.ctx, x, k, -1, true)
+		require.NoError(t, err)
+		assert.Equal(t, []float32{3}, get[float32](r, values, nil))
+		assert.Equal(t, []int32{0}, get[int32](r, index, nil))
+		assert.Empty(t, values.Shape())
+	}
+}

@@ -87,12 +87,23 @@ func axisOf(op string, shape Shape, axis int) (int, error) {
 	return i, nil
 }
 
+var oneElement = Shape{1}
+
+// atLeast1d returns the shape, or that of one element for a scalar, which has the axes 0 and -1 in
+// PyTorch.
+func atLeast1d(shape Shape) Shape {
+	if len(shape) == 0 {
+		return oneElement
+	}
+	return shape
+}
+
 // reducedShape returns shape with the axes as 1, and without them. No axes means all.
 func reducedShape(op string, shape Shape, axes []int) (kept, without Shape, err error) {
 	kept = slices.Clone(shape)
-	drop := make([]bool, len(shape))
+	drop := make([]bool, len(atLeast1d(shape)))
 	for _, a := range axes {
-		i, err := axisOf(op, shape, a)
+		i, err := axisOf(op, atLeast1d(shape), a)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -114,14 +125,13 @@ func reducedShape(op string, shape Shape, axes []int) (kept, without Shape, err 
 
 // rowsOf returns the vectors of a shape along one axis, by default the last.
 func rowsOf(op string, shape Shape, axis []int) (r plan.Rows, err error) {
+	shape = atLeast1d(shape)
 	at := len(shape) - 1
 	switch {
 	case len(axis) > 1:
 		err = fmt.Errorf("tensor: %s: %w: axes %v: want one, or none for the last", op, ErrInvalid, slices.Clone(axis))
 	case len(axis) == 1:
 		at, err = axisOf(op, shape, axis[0])
-	case len(shape) == 0:
-		err = fmt.Errorf("tensor: %s: %w: a scalar has no last dimension", op, ErrShape)
 	}
 	if err != nil {
 		return r, err

@@ -64,7 +64,7 @@ func chooseSignatures() []signature {
 		{"Gather", "0.0+ 0.1 0.bfloat16 0.float64 0.int32 0.int64 0.uint8 1.0- 1.1 1.int64", []operand{f32(4, 5), i32(4, 3)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
 			return one(r.Gather(ctx, ts[0], 1, ts[1]))
 		}},
-		{"Gather of a scalar", "0.bfloat16 0.float64 0.int32 0.int64 0.uint8 1.int64", []operand{f32(), i32()}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
+		{"Gather of a scalar", "0.bfloat16 0.float64 0.int32 0.int64 0.one 0.two 0.uint8 1.int64 1.one 1.two", []operand{f32(), i32()}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
 			return one(r.Gather(ctx, ts[0], 0, ts[1]))
 		}},
 		{"GatherGrad", "0.bfloat16 0.float64 1.int64", []operand{f32(4, 3), i32(4, 3)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
@@ -82,7 +82,7 @@ func chooseSignatures() []signature {
 		{"ScatterAdd", "0.0+ 0.1 1.int64", []operand{f32(4, 5), i32(4, 3), f32(4, 3)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
 			return one(r.ScatterAdd(ctx, ts[0], 1, ts[1], ts[2]))
 		}},
-		{"ScatterAdd to a vector", "0.0 1.int64", []operand{f32(5), i32(3), f32(3)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
+		{"ScatterAdd to a vector", "0.0 0.less 1.int64", []operand{f32(5), i32(3), f32(3)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
 			return one(r.ScatterAdd(ctx, ts[0], 0, ts[1], ts[2]))
 		}},
 		{"SortGrad", "0.bfloat16 0.float64 0.int32 0.int64 0.uint8 1.int64", []operand{f32(4, 3), i32(4, 3)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
