@@ -1,7 +1,6 @@
 package tensor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -47,7 +46,7 @@ func (d Gradients) IndexSelectGrad(ctx context.Context, dy *Tensor, axis int, in
 	if len(index.shape) > 1 || !slices.Equal(taken, dy.shape) {
 		return nil, fmt.Errorf("tensor: IndexSelectGrad: %w: dy is %v and the index %v: they do not fit x of %v", ErrShape, dy.shape, index.shape, Shape(shape))
 	}
-	return rt.takeGrad(ctx, "IndexSelectGrad", dy, axis, index, shape, -1, false, false)
+	return rt.takeGrad(ctx, "IndexSelectGrad", dy, axis, index, shape, -1, false)
 }
 
 // EmbeddingConfig configures an embedding. Its zero value is PyTorch's default.
@@ -128,15 +127,6 @@ func (rt *Runtime) choose(ctx context.Context, op string, x, index *Tensor, shap
 	})
 }
 
-// doNoting queues a call whose last operand, which is optional, is the fault word.
-func (rt *Runtime) doNoting(ctx context.Context, op string, c *backend.Call, faults bool) error {
-	if faults {
-		return rt.doFaulty(ctx, op, c)
-	}
-	c.Add(backend.Ref{})
-	return rt.backend.Do(ctx, c)
-}
-
 // doFaulty queues a call whose last operand is the fault word.
 func (rt *Runtime) doFaulty(ctx context.Context, op string, c *backend.Call) error {
 	fault, err := rt.faultWord(ctx)
@@ -167,36 +157,19 @@ func (l Layers) Gather(ctx context.Context, x *Tensor, axis int, index *Tensor) 
 }
 
 // GatherGrad returns the gradient, of the given shape, of x in [Layers.Gather]: dy added up at the
-// elements that were selected. It is the same in every run.
+// elements that were selected. It is the same in every run. An index outside the dimension adds
+// nothing, and is reported as by [Layers.IndexSelect].
 func (d Gradients) GatherGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor, shape ...int) (*Tensor, error) {
-	return d.rt.gatherGrad(ctx, "GatherGrad", dy, axis, index, shape, false)
-}
-
-// gatherGrad records indices outside the dimension as faults if faults is true.
-func (rt *Runtime) gatherGrad(ctx context.Context, op string, dy *Tensor, axis int, index *Tensor, shape Shape, faults bool) (*Tensor, error) {
+	rt := d.rt
+	const op = "GatherGrad"
 	g, err := rt.scattering(op, shape, axis, index, dy)
+	if err == nil {
+		err = wantFloats(op, dy)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(shape) == 1 { // a single column would be summed serially
-		return rt.takeGrad(ctx, op, dy, 0, index, shape, -1, false, faults)
-	}
-	if err := cmp.Or(wantIndex(op, index), wantFloats(op, dy)); err != nil {
-		return nil, err
-	}
-	in, err := rt.acquire(op, dy, index)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	return rt.result(ctx, op, dy.dtype, shape, func(out *Tensor) error {
-		if err := rt.memset(op, out); err != nil || dy.bytes == 0 {
-			return err
-		}
-		c := rt.call(backend.GatherGrad, out, dy, index)
-		c.Plan = g
-		return rt.doNoting(ctx, op, c, faults)
-	})
+	return rt.scatter(ctx, op, backend.GatherGrad, dy.dtype, shape, nil, dy, index, g, 0)
 }
 
 // gathering returns how index selects from an array of the given shape.

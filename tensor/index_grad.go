@@ -20,7 +20,7 @@ func (d Gradients) EmbeddingGrad(ctx context.Context, dy, index *Tensor, rows in
 	if err != nil {
 		return nil, err
 	}
-	return rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq, false)
+	return rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq)
 }
 
 // AddEmbeddingGrad adds [Gradients.EmbeddingGrad] to dst (rows, n), of dy's dtype, in place. The
@@ -65,7 +65,7 @@ func (d Gradients) AddEmbeddingGrad(ctx context.Context, dst, dy, index *Tensor,
 		dst.overwritten()
 		return err
 	}
-	dx, err := rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq, false)
+	dx, err := rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq)
 	if err != nil {
 		return err
 	}
@@ -103,21 +103,19 @@ func (rt *Runtime) acquireTaken(op string, dy *Tensor, axis int, index *Tensor, 
 }
 
 // takeGrad sums dy by row. If there are many indices, it sorts them in scratch memory first. The
-// row skip gets nothing. With faults it records indices outside the rows.
-func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int, index *Tensor, shape Shape, skip int, mean, faults bool) (*Tensor, error) {
+// row skip gets nothing.
+func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int, index *Tensor, shape Shape, skip int, mean bool) (*Tensor, error) {
 	in, t, err := rt.acquireTaken(op, dy, axis, index, shape)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
 	return rt.result(ctx, op, dy.dtype, shape, func(out *Tensor) error {
-		if dy.bytes == 0 || out.bytes == 0 && !faults {
+		if dy.bytes == 0 || out.bytes == 0 {
 			return rt.memset(op, out)
 		}
-		if !faults {
-			if set, err := rt.fused(ctx, rt.takeGradCall(backend.ScanGrad, out, dy, index, t, skip, mean)); set {
-				return err
-			}
+		if set, err := rt.fused(ctx, rt.takeGradCall(backend.ScanGrad, out, dy, index, t, skip, mean)); set {
+			return err
 		}
 		if err := rt.memset(op, out); err != nil {
 			return err
@@ -133,7 +131,7 @@ func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int
 		}
 		c := rt.call(backend.SortIndex, order, spare, index)
 		backend.SetParams(c, plan.Sort{Rows: t.Rows, Skip: skip})
-		err = rt.doNoting(ctx, op, c, faults)
+		err = rt.backend.Do(ctx, c)
 		rt.parked.add(spare.ReleaseContext(ctx))
 		if err != nil {
 			return err

@@ -64,6 +64,13 @@ func TestSortOfLongRows(t *testing.T) {
 	assert.Equal(t, []float32{1008, 1008, 1008}, get[float32](r, top, nil))
 	all := get[int32](r, place, nil)
 	require.True(t, all[0] < all[1] && all[1] < all[2], "the first of those that tie: %v", all)
+	// A GPU takes k elements of each run, until one run is left; with many k it sorts all.
+	for _, k := range []int{1, 50, 1000, 1024, 1025} {
+		values, place, err := r.TopK(r.ctx, x, k, 1, false)
+		require.NoError(t, err)
+		assert.Equal(t, got[:k], get[float32](r, values, nil), "the %d smallest", k)
+		assert.Equal(t, at[:k], get[int32](r, place, nil), "the %d smallest", k)
+	}
 	dx, err := r.SortGrad(r.ctx, values, 1, index, 1, n)
 	require.NoError(t, err)
 	assert.Equal(t, data, get[float32](r, dx, nil), "the gradient undoes the sort")

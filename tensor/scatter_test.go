@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -43,4 +45,35 @@ func TestScatterOutside(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 	_, err = r.OneHot(r.ctx, flat, 2, 0)
 	require.ErrorIs(t, err, ErrDtype)
+}
+
+// TestScatterOfLongColumns: few long columns are processed in parallel on a GPU, yet the last
+// element stays, and sums are those of additions one after the other, bit for bit.
+func TestScatterOfLongColumns(t *testing.T) {
+	r := newScopedRig(t)
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, c := range []struct{ rows, length, columns int }{{1, 70, 1}, {7, 5000, 1}, {3000, 5000, 2}, {40, 2049, 3}, {5, 1, 9}} {
+		x, src, index := make([]float32, c.rows*c.columns), make([]float32, c.length*c.columns), make([]int64, c.length*c.columns)
+		for i := range x {
+			x[i] = float32(random.NormFloat64())
+		}
+		set, sum := slices.Clone(x), slices.Clone(x)
+		for i := range index {
+			src[i], index[i] = float32(random.NormFloat64()), random.Int64N(int64(c.rows))
+			to := int(index[i])*c.columns + i%c.columns
+			set[to] = src[i]
+			sum[to] += src[i]
+		}
+		to, from, at := put(r, x, c.rows, c.columns), put(r, src, c.length, c.columns), put(r, index, c.length, c.columns)
+		y, err := r.Scatter(r.ctx, to, 0, at, from)
+		assert.Equal(t, set, get[float32](r, y, err), "set %v", c)
+		y, err = r.ScatterAdd(r.ctx, to, 0, at, from)
+		assert.Equal(t, sum, get[float32](r, y, err), "added %v", c)
+		vector, err := r.ScatterAdd(r.ctx, put(r, x), 0, put(r, index[:c.length]), put(r, src[:c.length]))
+		sum = slices.Clone(x)
+		for i, to := range index[:c.length] {
+			sum[to] += src[i]
+		}
+		assert.Equal(t, sum, get[float32](r, vector, err), "added to a vector %v", c)
+	}
 }

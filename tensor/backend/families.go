@@ -56,14 +56,14 @@ var families = []family{
 	{operands: "=y x", ops: "pad", base: "fill"},                    // plan.Pad
 	{operands: "=y x", ops: "transpose"},                            // plan.Matrix
 	{operands: "=y x index +fault", ops: "take"},                    // plan.Take
-	{operands: "=order =spare index +fault?", ops: "sort index"},    // plan.Sort
+	{operands: "=order =spare index", ops: "sort index"},            // plan.Sort
 	{operands: "+dx dy order", ops: "take grad"},                    // plan.TakeGrad
 	{operands: "=dx dy index", ops: "scan grad", base: "take grad"}, // plan.TakeGrad
 	// plan.TakeGrad
 	{operands: "+dx dy index", ops: "scan grad onto", base: "take grad", rounds: true},
 	{operands: "=y x index +fault", ops: "gather"}, // *plan.Gather
 	// *plan.Gather
-	{operands: "+dx dy index +fault?", ops: "gather grad"},
+	{operands: "+dx dy index +fault", ops: "gather grad"},
 	// *plan.Gather; C[0] is the value set without src
 	{operands: "+y src? index +fault", ops: "scatter"},
 	{operands: "=index x", ops: "sort"}, // plan.Order

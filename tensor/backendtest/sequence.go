@@ -215,6 +215,8 @@ func gatherTrial[T kernel.Float](c *trial[T]) {
 	dy := c.operand(shape...)
 	c.dirty()
 	dx, err := c.r.GatherGrad(c.ctx, dy.Tensor, axis, index, x.Shape()...)
+	require.NoError(c.t, err)
+	c.found(bad)
 	c.gave("GatherGrad", dx, err, reference.GatherGrad(dy.array(), axis, list, x.Shape()),
 		tolerance{terms: float64(shape[axis]+1) * unit[T](), inside: 1})
 }

@@ -63,8 +63,9 @@ func (s *launched) Launch(l *device.Launch) error {
 type rig struct {
 	*Backend
 	launched
-	calls backend.Pool
-	tf32  bool
+	calls   backend.Pool
+	tf32    bool
+	scratch int64 // bytes asked for
 }
 
 func newRig(t *testing.T) *rig {
@@ -80,7 +81,8 @@ func (r *rig) Stream() device.Stream { return &r.launched }
 
 func (r *rig) NewCall(op backend.Op, d backend.Dtype) *backend.Call { return r.calls.New(op, d) }
 
-func (r *rig) Scratch(context.Context, int64) (memcache.Block, error) {
+func (r *rig) Scratch(_ context.Context, bytes int64) (memcache.Block, error) {
+	r.scratch += bytes
 	return memcache.Block{}, nil
 }
 

@@ -2,12 +2,20 @@ package gpuop
 
 import (
 	"context"
+	"fmt"
+	"math"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-var mergeIndex = named("merge_index")
+// The kernels of index.cu before and after those of an operation.
+var (
+	mergeIndex   = named("merge_index")
+	sortGathered = named("sort_gathered")
+	markLast     = named("mark_last")
+)
 
 func indexed(t *entries) {
 	t.run("take", take, backend.Take)
@@ -38,14 +46,16 @@ const sortedRun = 2048
 // sortIndex sorts runs in shared memory and merges them.
 func sortIndex(_ context.Context, l *launcher, k name) error {
 	p, n := backend.ParamsOf[plan.Sort](l.c.Params()), l.arg(0).Count()
-	return l.sorted(func(to int) error { return l.operands(to).index().operands(3).Word(n, p.Rows, p.Skip).run(k) })
+	return l.sorted(l.arg(0).Range(), l.arg(1).Range(), func(to device.Range) error {
+		return l.Memory(to, backend.Write).index().Word(n, p.Rows, p.Skip).run(k)
+	})
 }
 
-// sorted calls runs to make sorted runs of operand 0 or 1, with one block per run. Then it merges
-// pairs of runs between the two operands until operand 0 is one run.
-func (l *launcher) sorted(runs func(to int) error) error {
-	n := l.arg(0).Count()
-	to, other := 0, 1
+// sorted calls runs to make sorted runs of keys in order or spare, with one block per run. Then it
+// merges pairs of runs between the two until order is one run.
+func (l *launcher) sorted(order, spare device.Range, runs func(to device.Range) error) error {
+	n := int(order.Bytes / 8)
+	to, other := order, spare
 	for width := sortedRun; width < n; width *= 2 {
 		to, other = other, to
 	}
@@ -54,7 +64,7 @@ func (l *launcher) sorted(runs func(to int) error) error {
 		return err
 	}
 	for width := sortedRun; width < n; width *= 2 {
-		l.again("merge index").Each(n).operands(other).Memory(l.arg(to).Range(), backend.Read).Word(n, width)
+		l.again("merge index").Each(n).Memory(other, backend.Write).Memory(to, backend.Read).Word(n, width)
 		if err := l.run(mergeIndex); err != nil {
 			return err
 		}
@@ -108,18 +118,48 @@ func gather(_ context.Context, l *launcher, k name) error {
 	return l.Each(l.arg(0).Count()).operands(0, 1).index().missing().gathered().run(k)
 }
 
-func gatherGrad(_ context.Context, l *launcher, k name) error {
-	return l.Each(l.c.Plan.(*plan.Gather).Columns.Count()).operands(0, 1).index().operands(3).gathered().run(k)
+// gatherGrad sorts the positions of the index by the element that they select. Then one thread adds
+// to each element.
+func gatherGrad(ctx context.Context, l *launcher, k name) error {
+	n, all := l.arg(2).Count(), l.arg(0).Count()
+	if uint64(max(n, all)) >= math.MaxUint32 {
+		return fmt.Errorf("%w: %d indices of %d elements; kernels take fewer than 2^32-1 of each", backend.ErrUnsupported, n, all)
+	}
+	return l.inScratch(ctx, 2*8*n, func(room device.Range) error {
+		order, spare := cut(room, 8*n)
+		err := l.sorted(order, spare, func(to device.Range) error {
+			return l.Memory(to, backend.Write).index().Word(n).operands(3).gathered().run(sortGathered)
+		})
+		if err != nil {
+			return err
+		}
+		return l.again(l.c.Op.Name()).Each(n).operands(0, 1).Memory(order, backend.Read).Word(n).run(k)
+	})
 }
 
-// scatter sets one thread per column, which sets the column's elements in their order. If the order
-// makes no difference, it sets one thread per element.
-func scatter(_ context.Context, l *launcher, k name) error {
-	g := l.c.Plan.(*plan.Gather)
-	n := g.Columns.Count()
-	if g.Distinct {
-		n *= g.Length
+// scatter sets one thread per element of the index. Unless these select distinct elements, another
+// launch finds the last one for each element.
+func scatter(ctx context.Context, l *launcher, k name) error {
+	n, all := l.arg(2).Count(), l.arg(0).Count()
+	run := func(last device.Range) error {
+		l.Each(n).operands(0, 1).Bits(l.Dtype.Bits(l.c.C[0])).index().operands(3).Memory(last, backend.Read)
+		return l.gathered().run(k)
 	}
-	l.Each(n).operands(0, 1).Bits(l.Dtype.Bits(l.c.C[0])).index().operands(3).Flag(g.Distinct)
-	return l.gathered().run(k)
+	if l.c.Plan.(*plan.Gather).Distinct || all == 0 {
+		return run(device.Range{})
+	}
+	if uint64(n) >= math.MaxUint32 {
+		return fmt.Errorf("%w: %d indices; kernels take fewer than 2^32-1", backend.ErrUnsupported, n)
+	}
+	return l.inScratch(ctx, 4*all, func(last device.Range) error {
+		if err := l.b.stream.Memset(last.Ptr, 0, last.Bytes); err != nil {
+			return err
+		}
+		l.again("mark last").Each(n).Memory(last, backend.Update).index().gathered()
+		if err := l.run(markLast); err != nil {
+			return err
+		}
+		l.again(l.c.Op.Name())
+		return run(last)
+	})
 }

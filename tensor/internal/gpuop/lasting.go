@@ -91,3 +91,12 @@ func (l *launcher) inScratch(ctx context.Context, bytes int, f func(device.Range
 	defer l.b.env.FreeScratch(ctx, block)
 	return f(block.Range(0, int64(bytes)))
 }
+
+// cut returns the first bytes of a range of memory, and the rest.
+func cut(r device.Range, bytes int) (first, rest device.Range) {
+	first, rest = r, r
+	first.Bytes = int64(bytes)
+	rest.Ptr += device.Ptr(bytes)
+	rest.Bytes -= int64(bytes)
+	return first, rest
+}

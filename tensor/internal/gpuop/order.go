@@ -10,6 +10,7 @@ import (
 
 // The kernels of order.cu that follow the first one of a sort.
 var (
+	sortRanked  = named("sort_ranked")
 	mergeRanked = named("merge_ranked")
 	takeRanked  = named("take_ranked")
 )
@@ -22,35 +23,49 @@ func orders(t *entries) {
 // rankedBytes is the size of an element with its rank.
 const rankedBytes = 16
 
-// sortRows sorts runs of rows in shared memory, then merges pairs of runs between two buffers until
-// each row is one run. Finally it copies the first elements of each row to the result.
+// sortRows sorts runs of rows in shared memory. To keep few elements, it then sorts the first
+// elements of the runs alike until each row is one run. Otherwise it merges pairs of runs between
+// two buffers. Finally it copies the first elements of each row to the result.
 func sortRows(ctx context.Context, l *launcher, k name) error {
 	o := backend.ParamsOf[plan.Order](l.c.Params())
-	n := l.arg(1).Count()
-	buffers := 1
-	if o.Cols > sortedRun {
-		buffers = 2
+	rows, each, cols := l.arg(1).Count()/o.Cols, sortedRun, o.Cols
+	if 2*o.Keep <= sortedRun {
+		each = o.Keep
 	}
-	return l.inScratch(ctx, buffers*n*rankedBytes, func(room device.Range) error {
-		sorted, other := room, room
-		sorted.Bytes /= int64(buffers)
-		other.Bytes = sorted.Bytes
-		other.Ptr += device.Ptr(int64(buffers-1) * sorted.Bytes)
-		runs := (o.Cols + sortedRun - 1) / sortedRun
-		l.Blocks(n/o.Cols*runs, threads(2*min(o.Cols, sortedRun), sortedRun/2), 1)
-		l.Memory(sorted, backend.Write).operands(1).Flag(o.Descending).Word(n/o.Cols, o.Cols, o.Inner)
-		if err := l.run(k); err != nil {
+	// first is the number of elements that the runs of so many leave.
+	first := func(cols int) int {
+		runs := (cols - 1) / sortedRun
+		return runs*each + min(each, cols-runs*sortedRun)
+	}
+	one, two := rows*first(cols)*rankedBytes, 0
+	if cols > sortedRun {
+		two = rows * first(first(cols)) * rankedBytes
+	}
+	return l.inScratch(ctx, one+two, func(room device.Range) error {
+		sorted, other := cut(room, one)
+		runs := func(name string, to device.Range) *launcher {
+			l.again(name).Blocks(rows*((cols+sortedRun-1)/sortedRun), threads(2*min(cols, sortedRun), sortedRun/2), 1)
+			return l.Memory(to, backend.Write)
+		}
+		if err := runs(l.Name, sorted).operands(1).Flag(o.Descending).Word(each, rows, cols, o.Inner).run(k); err != nil {
 			return err
 		}
-		for width := sortedRun; width < o.Cols; width *= 2 {
-			l.again("merge sorted").Each(n).Memory(other, backend.Write).Memory(sorted, backend.Read).Word(n, o.Cols, width)
+		for each < sortedRun && cols > sortedRun {
+			cols = first(cols)
+			if err := runs("sort firsts", other).Memory(sorted, backend.Read).Flag(false).Word(each, rows, cols, 1).run(sortRanked); err != nil {
+				return err
+			}
+			sorted, other = other, sorted
+		}
+		for width := sortedRun; width < cols; width *= 2 {
+			l.again("merge sorted").Each(rows*cols).Memory(other, backend.Write).Memory(sorted, backend.Read).Word(rows*cols, cols, width)
 			if err := l.run(mergeRanked); err != nil {
 				return err
 			}
 			sorted, other = other, sorted
 		}
 		kept := l.arg(0).Count()
-		l.again("take sorted").Each(kept).operands(0).Memory(sorted, backend.Read).Word(kept, o.Keep, o.Cols, o.Inner)
+		l.again("take sorted").Each(kept).operands(0).Memory(sorted, backend.Read).Word(kept, o.Keep, first(cols), o.Inner)
 		return l.run(takeRanked)
 	})
 }

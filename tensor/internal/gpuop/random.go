@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/bits"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
@@ -44,7 +45,10 @@ func bernoulli(_ context.Context, l *launcher, k name) error {
 func randPerm(_ context.Context, l *launcher, k name) error {
 	n, r := l.arg(0).Count(), backend.ParamsOf[plan.Random](l.c.Params())
 	low := uint64(1)<<bits.Len(uint(n-1)) - 1
-	if err := l.sorted(func(to int) error { return l.operands(to).Word(n).Bits(low).random(*r, 2).run(k) }); err != nil {
+	err := l.sorted(l.arg(0).Range(), l.arg(1).Range(), func(to device.Range) error {
+		return l.Memory(to, backend.Write).Word(n).Bits(low).random(*r, 2).run(k)
+	})
+	if err != nil {
 		return err
 	}
 	l.again("randperm places").Each(n).Memory(l.arg(0).Range(), backend.Update)

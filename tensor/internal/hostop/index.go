@@ -25,12 +25,7 @@ func indexed(t *functions) {
 	t.floats(takeGrad[float32], takeGrad[float64], backend.TakeGrad)
 }
 
-func fault(a *args, i int) *plan.Fault {
-	if word := of[plan.Fault](a, i); word != nil {
-		return &word[0]
-	}
-	return nil
-}
+func fault(a *args, i int) *plan.Fault { return &of[plan.Fault](a, i)[0] }
 
 func take[E word, I kernel.Index](a *args) {
 	kernel.TakeRows(of[E](a, 0), of[E](a, 1), of[I](a, 2), *params[plan.Take](a), E(a.dtype.Missing()), fault(a, 3))
@@ -54,7 +49,7 @@ func sortRows[T kernel.Float](a *args) {
 
 func sortIndex[I kernel.Index](a *args) {
 	s := params[plan.Sort](a)
-	kernel.SortIndex(of[uint64](a, 0), of[I](a, 2), s.Rows, s.Skip, fault(a, 3))
+	kernel.SortIndex(of[uint64](a, 0), of[I](a, 2), s.Rows, s.Skip)
 }
 
 func takeGrad[T kernel.Float](a *args) {

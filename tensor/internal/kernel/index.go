@@ -20,7 +20,7 @@ func outside[I Index](at I, rows int) bool { return at < 0 || int64(at) >= int64
 
 // note records the first bad element of list in fault, unless fault already records one.
 func note[I Index](fault *plan.Fault, code int32, list []I, limit int, bad func(at I) bool) {
-	if fault == nil || fault.Code != 0 {
+	if fault.Code != 0 {
 		return
 	}
 	if i := slices.IndexFunc(list, bad); i >= 0 {
@@ -52,8 +52,7 @@ const noRow = math.MaxUint32
 
 // SortIndex sets order to the positions of the index, as row<<32 + position, in ascending order.
 // Positions of the row skip, and of rows that don't exist, come last, as noRow.
-func SortIndex[I Index](order []uint64, index []I, rows, skip int, fault *plan.Fault) {
-	note(fault, plan.FaultIndex, index, rows, func(at I) bool { return outside(at, rows) })
+func SortIndex[I Index](order []uint64, index []I, rows, skip int) {
 	for j, at := range index {
 		row := uint64(noRow)
 		if !outside(at, rows) && int(at) != skip {
@@ -122,9 +121,9 @@ func GatherElements[E any, I Index](dst, x []E, index []I, g *plan.Gather, bad E
 	})
 }
 
-// GatherGrad adds the elements of dy to the elements of dst from which they were gathered. dst must
-// be 0 before. Different columns of the index select different elements, so each column is added by
-// itself, in the order of its elements.
+// GatherGrad adds the elements of dy to the elements of dst from which they were gathered.
+// Different columns of the index select different elements, so each column is added by itself, in
+// the order of its elements.
 func GatherGrad[T Float, I Index](dst, dy []T, index []I, g *plan.Gather, fault *plan.Fault) {
 	note(fault, plan.FaultIndex, index, g.Rows, func(at I) bool { return outside(at, g.Rows) })
 	split(g.Columns.Count(), max(1, grainCheap/8/max(1, g.Length)), func(lo, hi int) {

@@ -13,9 +13,9 @@ struct fault {
 static __device__ int narrow(i64 v) { return (int)(v < -2147483648ll ? -2147483648ll : v > 2147483647ll ? 2147483647ll : v); }
 
 // note records one fault of a launch, unless one was recorded before. Which thread's fault is
-// recorded is undefined. If f is null it does nothing.
+// recorded is undefined.
 static __device__ void note(fault *f, u64 place, i64 got, u64 limit) {
-	if (f && atomicCAS(&f->code, 0, 2) == 0) {
+	if (atomicCAS(&f->code, 0, 2) == 0) {
 		f->row = narrow((i64)place);
 		f->got = narrow(got);
 		f->limit = narrow((i64)limit);
@@ -45,28 +45,31 @@ TAKE(u64, 8)
 
 static const u64 no_row = 0xffffffffull;
 
-// sort_index: each block sorts a run of keys, row << 32 | position.
-extern "C" __global__ void sort_index(u64 *order, const void *index, u64 wide, fault *f, u64 n, u64 rows, i64 skip) {
-	__shared__ u64 keys[run];
-	for (u64 from = blockIdx.x * (u64)run; from < n; from += gridDim.x * (u64)run) {
-		int keep = kept_of_run(from, n);
-		for (int k = threadIdx.x; k < keep; k += blockDim.x) {
-			u64 j = from + k, key = ~0ull;
-			if (j < n) {
-				i64 at = index_at(index, wide, j);
-				if (at < 0 || at >= (i64)rows)
-					note(f, j, at, rows);
-				key = (at >= 0 && at < (i64)rows && at != skip ? (u64)at : no_row) << 32 | j;
-			}
-			keys[k] = key;
-		}
-		sort_run(keys, keep);
-		for (int k = threadIdx.x; k < keep; k += blockDim.x)
-			if (from + k < n)
-				order[from + k] = keys[k];
-		__syncthreads();
+enum { ahead = 16 };
+
+// SORT_KEYS is the kernel in which each block sorts a run of keys, row << 32 | position. key is that
+// of element j.
+#define SORT_KEYS(name, key, ...) \
+	extern "C" __global__ void name(u64 *order, const void *index, u64 wide, u64 n, __VA_ARGS__) { \
+		__shared__ u64 keys[run]; \
+		for (u64 from = blockIdx.x * (u64)run; from < n; from += gridDim.x * (u64)run) { \
+			int keep = kept_of_run(from, n); \
+			for (int k = threadIdx.x; k < keep; k += blockDim.x) { \
+				u64 j = from + k; \
+				keys[k] = j < n ? (key) : ~0ull; \
+			} \
+			sort_run(keys, keep); \
+			for (int k = threadIdx.x; k < keep; k += blockDim.x) \
+				if (from + k < n) \
+					order[from + k] = keys[k]; \
+			__syncthreads(); \
+		} \
 	}
+
+static __device__ u64 row_key(i64 at, u64 j, u64 rows, i64 skip) {
+	return (at >= 0 && at < (i64)rows && at != skip ? (u64)at : no_row) << 32 | j;
 }
+SORT_KEYS(sort_index, row_key(index_at(index, wide, j), j, rows, skip), u64 rows, i64 skip)
 
 // merge_index merges neighbouring runs of the given width. The position of a key is its position in
 // its own run plus the number of smaller keys in the other.
@@ -179,19 +182,31 @@ struct columns {
 	i64 count, length, index_stride, rows, x_stride, n, dims[max_dims], index[max_dims], x[max_dims];
 };
 
-// gather: neighbouring threads have neighbouring elements of the index.
+// selected is the element of x that element i of the index selects. Neighbours of i are neighbours
+// in the index.
+struct selected {
+	u64 column, along, place;
+	i64 at;
+	__device__ selected(const void *index, u64 wide, u64 i, const columns &w) {
+		u64 length = (u64)w.length, count = (u64)w.count, c = w.index_stride == 1 ? divide(i, length) : i % count;
+		along = w.index_stride == 1 ? i - c * length : divide(i, count);
+		place = offset(c, w.n, w.dims, w.index) + along * w.index_stride;
+		column = offset(c, w.n, w.dims, w.x);
+		at = index_at(index, wide, place);
+	}
+	__device__ bool there(const columns &w) const { return at >= 0 && at < w.rows; }
+	__device__ u64 element(const columns &w) const { return column + (u64)at * w.x_stride; }
+};
+
 #define GATHER(T, name) \
 	extern "C" __global__ void gather_##name(T *dst, const T *x, const void *index, u64 wide, T bad, fault *f, columns w) { \
 		EACH(i, (u64)(w.count * w.length)) { \
-			bool along = w.index_stride == 1; \
-			u64 c = along ? i / w.length : i % w.count, j = along ? i % w.length : i / w.count; \
-			u64 place = offset(c, w.n, w.dims, w.index) + j * w.index_stride; \
-			i64 at = index_at(index, wide, place); \
-			if (at >= 0 && at < w.rows) { \
-				dst[place] = x[offset(c, w.n, w.dims, w.x) + (u64)at * w.x_stride]; \
+			selected s(index, wide, i, w); \
+			if (s.there(w)) { \
+				dst[s.place] = x[s.element(w)]; \
 			} else { \
-				dst[place] = bad; \
-				note(f, place, at, w.rows); \
+				dst[s.place] = bad; \
+				note(f, s.place, s.at, w.rows); \
 			} \
 		} \
 	}
@@ -200,37 +215,62 @@ GATHER(unsigned short, 2)
 GATHER(unsigned int, 4)
 GATHER(u64, 8)
 
-// gather_grad: one thread per column, because different columns add to different elements.
+// gathered_key has the element of x that element i of the index selects as its row.
+static __device__ u64 gathered_key(const void *index, u64 wide, u64 i, fault *f, const columns &w) {
+	selected s(index, wide, i, w);
+	if (!s.there(w))
+		note(f, s.place, s.at, w.rows);
+	return (s.there(w) ? s.element(w) : no_row) << 32 | s.place;
+}
+SORT_KEYS(sort_gathered, gathered_key(index, wide, j, f, w), fault *f, columns w)
+
+// gather_grad: one thread for each position that is the first one of its element. It adds in order,
+// and reads some positions ahead of the sum.
 #define GATHER_GRAD(T, t) \
-	extern "C" __global__ void gather_grad_##t(T *dst, const T *dy, const void *index, u64 wide, fault *f, columns w) { \
-		EACH(c, (u64)w.count) { \
-			u64 place = offset(c, w.n, w.dims, w.index), column = offset(c, w.n, w.dims, w.x); \
-			for (i64 j = 0; j < w.length; j++, place += w.index_stride) { \
-				i64 at = index_at(index, wide, place); \
-				if (at >= 0 && at < w.rows) \
-					dst[column + (u64)at * w.x_stride] += dy[place]; \
-				else \
-					note(f, place, at, w.rows); \
+	extern "C" __global__ void gather_grad_##t(T *dst, const T *dy, const u64 *order, u64 n) { \
+		EACH(p, n) { \
+			u64 row = order[p] >> 32; \
+			if (row == no_row || (p > 0 && order[p - 1] >> 32 == row)) \
+				continue; \
+			T sum = dst[row]; \
+			bool more = true; \
+			for (u64 q = p; more; q += ahead) { \
+				T v[ahead]; \
+				int found = 0; \
+				for (int k = 0; k < ahead; k++) { \
+					u64 key = q + k < n ? order[q + k] : ~0ull; \
+					more = key >> 32 == row; \
+					v[k] = more ? dy[key & no_row] : (T)0; \
+					found += more; \
+				} \
+				for (int k = 0; k < ahead; k++) \
+					sum = k < found ? sum + v[k] : sum; \
 			} \
+			dst[row] = sum; \
 		} \
 	}
 FLOATS(GATHER_GRAD)
 
-// scatter: one thread per column, which sets its elements in order. If the elements are distinct,
-// one thread per element.
+// mark_last sets last to 1 + the position in its column of the last index that selects an element.
+// It must be 0 before.
+extern "C" __global__ void mark_last(unsigned *last, const void *index, u64 wide, columns w) {
+	EACH(i, (u64)(w.count * w.length)) {
+		selected s(index, wide, i, w);
+		if (s.there(w))
+			atomicMax(&last[s.element(w)], (unsigned)s.along + 1);
+	}
+}
+
+// scatter sets the elements that are selected. If last is not null, only the index that it names
+// sets an element.
 #define SCATTER(T, name) \
-	extern "C" __global__ void scatter_##name(T *dst, const T *src, T value, const void *index, u64 wide, fault *f, u64 distinct, columns w) { \
-		EACH(i, (u64)(distinct ? w.count * w.length : w.count)) { \
-			bool along = w.index_stride == 1; \
-			u64 c = !distinct ? i : along ? i / w.length : i % w.count, j = !distinct ? 0 : along ? i % w.length : i / w.count; \
-			u64 place = offset(c, w.n, w.dims, w.index) + j * w.index_stride, column = offset(c, w.n, w.dims, w.x); \
-			for (u64 end = distinct ? j + 1 : w.length; j < end; j++, place += w.index_stride) { \
-				i64 at = index_at(index, wide, place); \
-				if (at >= 0 && at < w.rows) \
-					dst[column + (u64)at * w.x_stride] = src ? src[place] : value; \
-				else \
-					note(f, place, at, w.rows); \
-			} \
+	extern "C" __global__ void scatter_##name(T *dst, const T *src, T value, const void *index, u64 wide, fault *f, const unsigned *last, columns w) { \
+		EACH(i, (u64)(w.count * w.length)) { \
+			selected s(index, wide, i, w); \
+			if (!s.there(w)) \
+				note(f, s.place, s.at, w.rows); \
+			else if (!last || last[s.element(w)] == (unsigned)s.along + 1) \
+				dst[s.element(w)] = src ? src[s.place] : value; \
 		} \
 	}
 SCATTER(unsigned char, 1)

@@ -33,13 +33,14 @@ static __device__ void sort_run(ranked *list, int n) {
 		}
 }
 
-// sort_rows: each block sorts a run of a row with a bitonic network, with half as many threads as
-// elements. The network of a short run is no longer than its elements need. Rows are consecutive in
+// SORT_RUNS is the kernel in which each block sorts a run of a row with a bitonic network, with half
+// as many threads as elements, and writes its first elements, each at most. The network of a short
+// run is no longer than its elements need. load is element j of the row in. Rows are consecutive in
 // dst.
-#define SORT_ROWS(T, t) \
-	extern "C" __global__ void sort_rows_##t(ranked *dst, const T *x, u64 descending, rows r) { \
+#define SORT_RUNS(name, T, load) \
+	extern "C" __global__ void name(ranked *dst, const T *x, u64 descending, u64 each, rows r) { \
 		__shared__ ranked list[run]; \
-		u64 runs = (r.cols + run - 1) / run; \
+		u64 runs = (r.cols + run - 1) / run, kept = (runs - 1) * each + min(each, r.cols - (runs - 1) * run); \
 		for (u64 b = blockIdx.x; b < r.n * runs; b += gridDim.x) { \
 			u64 row = b / runs, from = b % runs * run; \
 			const T *in = x + r.start(row); \
@@ -48,21 +49,26 @@ static __device__ void sort_run(ranked *list, int n) {
 				keep /= 2; \
 			for (int k = threadIdx.x; k < keep; k += blockDim.x) { \
 				u64 j = from + k; \
-				list[k] = {~0ull, j}; \
-				if (j < r.cols) { \
-					u64 rank = rank_of((double)in[j * r.inner]); \
-					list[k].rank = descending ? ~rank : rank; \
-				} \
+				list[k] = {~0ull, ~0ull}; \
+				if (j < r.cols) \
+					list[k] = load; \
 			} \
 			__syncthreads(); \
 			sort_run(list, keep); \
 			for (int k = threadIdx.x; k < keep; k += blockDim.x) \
-				if (from + k < r.cols) \
-					dst[row * r.cols + from + k] = list[k]; \
+				if (k < each && from + k < r.cols) \
+					dst[row * kept + from / run * each + k] = list[k]; \
 			__syncthreads(); \
 		} \
 	}
+
+static __device__ ranked ranked_of(double v, u64 at, u64 descending) {
+	u64 rank = rank_of(v);
+	return {descending ? ~rank : rank, at};
+}
+#define SORT_ROWS(T, t) SORT_RUNS(sort_rows_##t, T, ranked_of((double)in[j * r.inner], j, descending))
 FLOATS(SORT_ROWS)
+SORT_RUNS(sort_ranked, ranked, in[j])
 
 // merge_ranked merges neighbouring runs of the given width in each row. The position of an element
 // is its position in its own run plus the number of elements before it in the other.
