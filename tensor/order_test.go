@@ -3,6 +3,8 @@ package tensor
 import (
 	"context"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -100,4 +102,55 @@ func TestTopKOfAScalar(t *testing.T) {
 		assert.Equal(t, []int32{0}, get[int32](r, index, nil))
 		assert.Empty(t, values.Shape())
 	}
+}
+
+// TestPartsOfLongRows: a GPU cuts few long rows into parts. The first of equal elements counts, in
+// whichever part it is, and NaN before all others.
+func TestPartsOfLongRows(t *testing.T) {
+	r := newScopedRig(t)
+	random := rand.New(rand.NewPCG(5, 6))
+	for _, c := range []struct{ rows, cols int }{{1, 300_001}, {3, 20_000}, {40, 2500}} {
+		data := make([]float64, c.rows*c.cols)
+		for i := range data {
+			data[i] = float64(random.IntN(2001) - 1000) // so that sums are exact
+		}
+		x := put(r, data, c.rows, c.cols)
+		greatest, least := make([]float64, c.rows), make([]float64, c.rows)
+		first, last := make([]int32, c.rows), make([]int32, c.rows)
+		sums, back := slices.Clone(data), slices.Clone(data)
+		for i := range c.rows {
+			row := data[i*c.cols:][:c.cols]
+			greatest[i], least[i] = slices.Max(row), slices.Min(row)
+			first[i], last[i] = int32(slices.Index(row, greatest[i])), int32(slices.Index(row, least[i]))
+			for j := 1; j < c.cols; j++ {
+				sums[i*c.cols+j] += sums[i*c.cols+j-1]
+				back[(i+1)*c.cols-1-j] += back[(i+1)*c.cols-j]
+			}
+		}
+		y, err := r.Amax(r.ctx, x, 1)
+		assert.Equal(t, greatest, get[float64](r, y, err))
+		y, err = r.Amin(r.ctx, x, 1)
+		assert.Equal(t, least, get[float64](r, y, err))
+		y, err = r.Max(r.ctx, x)
+		assert.Equal(t, slices.Max(data), get[float64](r, y, err)[0])
+		y, err = r.ArgMax(r.ctx, x)
+		assert.Equal(t, first, get[int32](r, y, err))
+		y, err = r.ArgMin(r.ctx, x)
+		assert.Equal(t, last, get[int32](r, y, err))
+		y, err = r.CumSum(r.ctx, x, 1)
+		assert.Equal(t, sums, get[float64](r, y, err))
+		y, err = r.CumSumGrad(r.ctx, x, 1)
+		assert.Equal(t, back, get[float64](r, y, err))
+
+		at := random.IntN(c.cols)
+		data[at] = math.NaN()
+		x = put(r, data, c.rows, c.cols)
+		y, err = r.ArgMin(r.ctx, x)
+		assert.EqualValues(t, at, get[int32](r, y, err)[0])
+		y, err = r.Amin(r.ctx, x)
+		assert.True(t, math.IsNaN(get[float64](r, y, err)[0]))
+	}
+	none, err := r.Amax(r.ctx, put(r, []float32{}, 3, 0), 0)
+	require.NoError(t, err)
+	assert.Empty(t, get[float32](r, none, nil))
 }

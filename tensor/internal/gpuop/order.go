@@ -8,11 +8,12 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// The kernels of order.cu that follow the first one of a sort.
+// The kernels of order.cu before and after those of an operation.
 var (
 	sortRanked  = named("sort_ranked")
 	mergeRanked = named("merge_ranked")
 	takeRanked  = named("take_ranked")
+	partSums    = named("part_sums")
 )
 
 func orders(t *entries) {
@@ -70,8 +71,24 @@ func sortRows(ctx context.Context, l *launcher, k name) error {
 	})
 }
 
-func cumSum(_ context.Context, l *launcher, k name) error {
+// cumSum cuts few rows into parts. The sums of the parts come first.
+func cumSum(ctx context.Context, l *launcher, k name) error {
 	r := backend.ParamsOf[plan.Rows](l.c.Params())
 	n := l.arg(1).Count() / r.Cols
-	return l.rows(n, r).all().Flag(l.c.C[0] != 0).Word(n, r.Cols, r.Inner).run(k)
+	parts := partsFor(n, r.Cols, 1024)
+	blocks := func() *launcher { return l.Blocks(n*parts, threads(r.Cols/parts, 512), 1) }
+	rows := func() *launcher { return l.Flag(l.c.C[0] != 0).Word(parts, n, r.Cols, r.Inner) }
+	if parts == 1 {
+		blocks().all().Word(0)
+		return rows().run(k)
+	}
+	return l.inScratch(ctx, 8*n*parts, func(sums device.Range) error {
+		blocks().Memory(sums, backend.Write).operands(1)
+		if err := rows().run(partSums); err != nil {
+			return err
+		}
+		l.again(l.Name)
+		blocks().all().Memory(sums, backend.Read)
+		return rows().run(k)
+	})
 }

@@ -13,8 +13,8 @@ var sumColumns = named("sum_columns")
 
 func reductions(t *entries) {
 	t.run("sum_rows", sum, backend.Sum)
-	t.run("amax", statistic, backend.Amax, backend.Max)
-	t.run("amin", statistic, backend.Amin)
+	t.run("amax", extreme, backend.Amax, backend.Max)
+	t.run("amin", extreme, backend.Amin)
 	t.run("vector_norm", statistic, backend.VectorNorm)
 	t.run("vector_norm_grad", statisticGrad, backend.VectorNormGrad)
 	t.run("logsumexp", statistic, backend.LogSumExp)
@@ -27,8 +27,8 @@ func reductions(t *entries) {
 	t.run("log_softmax", softmax, backend.LogSoftmax)
 	t.run("softmax_grad", softmax, backend.SoftmaxGrad)
 	t.run("log_softmax_grad", softmax, backend.LogSoftmaxGrad)
-	t.run("argmax", softmax, backend.ArgMax)
-	t.run("argmin", softmax, backend.ArgMin)
+	t.run("argmax", extremePlace, backend.ArgMax)
+	t.run("argmin", extremePlace, backend.ArgMin)
 }
 
 // sum adds rows or columns. The mean of no elements is NaN.
@@ -43,9 +43,21 @@ func sum(ctx context.Context, l *launcher, rows name) error {
 		n := l.columns(outputs, count)
 		return l.all().Word(count).Double(divisor).Word(outputs, n).meet(ctx, n > 1).reduction(r).run(sumColumns)
 	}
+	return l.cutGroups(ctx, outputs, count, divisor).run(rows)
+}
+
+// cutGroups sets one block per output of a reduction of count numbers each, or several if there are
+// few outputs.
+func (l *launcher) cutGroups(ctx context.Context, outputs, count int, c float64) *launcher {
 	n := partsFor(outputs, count, 4096)
-	l.Blocks(outputs*n, threads(count, 1024), 1).all().Word(outputs, count).Double(divisor)
-	return l.meet(ctx, n > 1).Word(n).reduction(r).run(rows)
+	l.Blocks(outputs*n, threads(count, 1024), 1).all().Word(outputs, count).Double(c)
+	return l.meet(ctx, n > 1).Word(n).reduction(l.c.Plan.(*plan.Reduction))
+}
+
+// extreme computes the greatest or the smallest element of each group.
+func extreme(ctx context.Context, l *launcher, k name) error {
+	outputs := l.arg(0).Count()
+	return l.cutGroups(ctx, outputs, l.arg(1).Count()/outputs, 0).run(k)
 }
 
 // columns sets the grid for sums of columns of count numbers each. It returns the number of parts
@@ -61,7 +73,7 @@ func (l *launcher) columns(outputs, count int) int {
 }
 
 // statistic computes a statistic of each group. Of no elements it is NaN for a variance, 0 for a
-// norm and -Inf for the others.
+// norm and -Inf for LogSumExp.
 func statistic(_ context.Context, l *launcher, k name) error {
 	if l.arg(1).Bytes > 0 {
 		return l.groups(k, l.arg(0).Count(), l.arg(1).Count())
@@ -104,13 +116,18 @@ func (l *launcher) reduction(r *plan.Reduction) *launcher {
 // rows sets one block of at least a warp for each of n rows.
 func (l *launcher) rows(n int, r *plan.Rows) *launcher { return l.Blocks(n, threads(r.Cols, 512), 1) }
 
-// softmax runs the row operations, whose last operand has the rows: softmax, its gradient, and the
-// index of a row's extreme element, which takes one warp.
+// softmax runs the row operations, whose last operand has the rows: softmax and its gradient.
 func softmax(_ context.Context, l *launcher, k name) error {
 	r := backend.ParamsOf[plan.Rows](l.c.Params())
 	n := l.arg(1).Count() / r.Cols
-	if l.rows(n, r); l.c.Op.Family() == backend.Extreme {
-		l.Block[0] = 32
-	}
-	return l.all().Word(n, r.Cols, r.Inner).run(k)
+	return l.rows(n, r).all().Word(n, r.Cols, r.Inner).run(k)
+}
+
+// extremePlace finds the index of the greatest or the smallest element of each row.
+func extremePlace(ctx context.Context, l *launcher, k name) error {
+	r := backend.ParamsOf[plan.Rows](l.c.Params())
+	n := l.arg(1).Count() / r.Cols
+	parts := partsFor(n, r.Cols, 1024)
+	l.Blocks(n*parts, threads(r.Cols/parts, 512), 1).all()
+	return l.meet(ctx, parts > 1).Word(parts, n, r.Cols, r.Inner).run(k)
 }

@@ -30,10 +30,10 @@ static __device__ i64 index_at(const void *index, u64 wide, u64 i) {
 	extern "C" __global__ void take_##name(T *dst, const T *x, const void *index, u64 wide, T bad, fault *f, \
 		u64 outer, u64 rows, u64 count, u64 inner) { \
 		EACH(i, outer * count * inner) { \
-			u64 r = i / inner, j = r % count; \
+			u64 r = divide(i, inner), o = divide(r, count), j = r - o * count; \
 			i64 at = index_at(index, wide, j); \
 			bool there = at >= 0 && at < (i64)rows; \
-			dst[i] = there ? x[(r / count * rows + (u64)at) * inner + i % inner] : bad; \
+			dst[i] = there ? x[(o * rows + (u64)at) * inner + i - r * inner] : bad; \
 			if (!there && i == j * inner) \
 				note(f, j, at, rows); \
 		} \

@@ -1,6 +1,6 @@
-// Sorts of rows, and running sums. Elements are sorted by rank, then by position. All of these
-// differ, so the sort is stable: first runs in shared memory, then merges in which each element
-// finds its own position.
+// Sorts of rows, their extreme elements, and running sums. Elements are sorted by rank, then by
+// position. All of these differ, so the sort is stable: first runs in shared memory, then merges in
+// which each element finds its own position.
 
 #include "rows.h"
 
@@ -98,17 +98,92 @@ extern "C" __global__ void take_ranked(int *dst, const ranked *src, u64 n, u64 k
 	}
 }
 
-// cumsum: one block per row. It adds as many elements at a time as it has threads: first those of
-// each warp, then the sums of the warps before.
+static __device__ ranked warp_first(ranked v) {
+	for (int d = 16; d > 0; d /= 2) {
+		ranked o = {__shfl_xor_sync(~0u, v.rank, d), __shfl_xor_sync(~0u, v.at, d)};
+		if (o.before(v))
+			v = o;
+	}
+	return v;
+}
+
+// block_first is the first of the elements of a block's threads, for each of them. s has 32 slots.
+static __device__ ranked block_first(ranked v, ranked *s) {
+	v = warp_first(v);
+	if (blockDim.x == 32)
+		return v;
+	__syncthreads();
+	if (threadIdx.x % 32 == 0)
+		s[threadIdx.x / 32] = v;
+	__syncthreads();
+	return warp_first(threadIdx.x % 32 < blockDim.x / 32 ? s[threadIdx.x % 32] : ranked{~0ull, ~0ull});
+}
+
+// argmax and argmin: one block per row, or per part of it. The last block of a row compares the
+// parts. NaN comes before everything, and of several the first counts.
+#define ARG_EXTREME(T, t, of, sign) \
+	extern "C" __global__ void of##_##t(int *dst, const T *x, ranked *part, unsigned *tickets, u64 parts, rows r) { \
+		__shared__ ranked s[32]; \
+		for (u64 b = blockIdx.x; b < r.n * parts; b += gridDim.x) { \
+			u64 i = divide(b, parts), p = b - i * parts; \
+			const T *row = x + r.start(i); \
+			ranked first = {~0ull, ~0ull}; \
+			for (u64 j = r.cols * p / parts + threadIdx.x; j < r.cols * (p + 1) / parts; j += blockDim.x) { \
+				ranked v = ranked_of(sign(double)row[j * r.inner], j, 1); \
+				if (v.before(first)) \
+					first = v; \
+			} \
+			first = block_first(first, s); \
+			if (parts > 1) { \
+				if (threadIdx.x == 0) \
+					part[b] = first; \
+				if (!comes_last(tickets + i, parts)) \
+					continue; \
+				first = {~0ull, ~0ull}; \
+				for (u64 k = threadIdx.x; k < parts; k += blockDim.x) \
+					if (part[i * parts + k].before(first)) \
+						first = part[i * parts + k]; \
+				first = block_first(first, s); \
+			} \
+			if (threadIdx.x == 0) \
+				dst[i] = (int)first.at; \
+		} \
+	}
+#define ARG_EXTREMES(T, t) ARG_EXTREME(T, t, argmax, +) ARG_EXTREME(T, t, argmin, -)
+FLOATS(ARG_EXTREMES)
+
+// part_sums computes the sum of each part of each row.
+#define PART_SUMS(T, t) \
+	extern "C" __global__ void part_sums_##t(double *sums, const T *x, u64 reverse, u64 parts, rows r) { \
+		__shared__ double s[33]; \
+		for (u64 b = blockIdx.x; b < r.n * parts; b += gridDim.x) { \
+			u64 i = b / parts, p = b % parts; \
+			total<T> own; \
+			for (u64 j = r.cols * p / parts + threadIdx.x; j < r.cols * (p + 1) / parts; j += blockDim.x) \
+				own.add((double)x[r.start(i) + (reverse ? r.cols - 1 - j : j) * r.inner]); \
+			double sum = block_sum(own.value(), s); \
+			if (threadIdx.x == 0) \
+				sums[b] = sum; \
+		} \
+	}
+FLOATS(PART_SUMS)
+
+// cumsum: one block per row or, given their sums, per part of it. It adds as many elements at a
+// time as it has threads: first those of each warp, then the sums of the warps before.
 #define CUMSUM(T, t) \
-	extern "C" __global__ void cumsum_##t(T *dst, const T *x, u64 reverse, rows r) { \
-		__shared__ double s[32]; \
+	extern "C" __global__ void cumsum_##t(T *dst, const T *x, const double *sums, u64 reverse, u64 parts, rows r) { \
+		__shared__ double s[33]; \
 		int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32; \
-		ROWS(i, r) { \
+		for (u64 b = blockIdx.x; b < r.n * parts; b += gridDim.x) { \
+			u64 i = b / parts, p = b % parts, to = r.cols * (p + 1) / parts; \
 			double before = 0; \
-			for (u64 from = 0; from < r.cols; from += blockDim.x) { \
+			for (u64 q = threadIdx.x; q < p; q += blockDim.x) \
+				before += sums[b - p + q]; \
+			before = block_sum(before, s); \
+			__syncthreads(); \
+			for (u64 from = r.cols * p / parts; from < to; from += blockDim.x) { \
 				u64 j = from + threadIdx.x, k = r.start(i) + (reverse ? r.cols - 1 - j : j) * r.inner; \
-				double v = j < r.cols ? (double)x[k] : 0; \
+				double v = j < to ? (double)x[k] : 0; \
 				for (int d = 1; d < 32; d *= 2) { \
 					double u = __shfl_up_sync(~0u, v, d); \
 					if (lane >= d) \
@@ -123,7 +198,7 @@ extern "C" __global__ void take_ranked(int *dst, const ranked *src, u64 n, u64 k
 						own += s[w]; \
 					before += s[w]; \
 				} \
-				if (j < r.cols) \
+				if (j < to) \
 					dst[k] = (T)(own + v); \
 				__syncthreads(); \
 			} \

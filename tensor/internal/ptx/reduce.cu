@@ -184,13 +184,14 @@ static __device__ double negative(double v) { return -v; }
 static __device__ double absolute(double v) { return fabs(v); }
 static __device__ double sign(double v) { return v > 0 ? 1 : v < 0 ? -1 : 0; }
 
-// greatest is the greatest f of an element, or NaN if any is NaN.
-template <double of(double) = plain, class T> static __device__ double greatest(const T *from, u64 count, const reduction &r, double *s) {
+// greatest is the greatest f of elements i to count, or NaN if any is NaN.
+template <double of(double) = plain, class T> static __device__ double greatest(const T *from, u64 count, const reduction &r, double *s, u64 i = 0) {
 	double top = -INFINITY;
 	int nan = 0;
-	ELEMENTS(i, at) {
-		top = fmax(top, of((double)from[at]));
-		nan |= from[at] != from[at];
+	for (i += threadIdx.x; i < count; i += blockDim.x) {
+		T v = from[offset(i, r.summed, r.summed_dims, r.summed_strides)];
+		top = fmax(top, of((double)v));
+		nan |= v != v;
 	}
 	top = block_max(top, s);
 	return __syncthreads_or(nan) ? NAN : top;
@@ -203,23 +204,31 @@ template <class T> static __device__ double mean_of(const T *from, u64 count, co
 	return block_sum(own.value(), s) / (double)count;
 }
 
+// amax and amin: one block per output, or per part of its elements, as sum_rows.
+#define EXTREME(T, name, of) \
+	extern "C" __global__ void __launch_bounds__(1024) \
+	name(T *dst, const T *x, u64 outputs, u64 count, double c, double *part, unsigned *tickets, u64 parts, reduction r) { \
+		__shared__ double s[33]; \
+		reduction line = {0, {}, {}, 1, {}, {1}}; \
+		for (u64 at = blockIdx.x; at < outputs * parts; at += gridDim.x) { \
+			u64 o = divide(at, parts), p = at - o * parts; \
+			const T *from = x + offset(o, r.kept, r.kept_dims, r.kept_strides); \
+			double top = greatest<of>(from, count * (p + 1) / parts, r, s, count * p / parts); \
+			if (parts > 1) { \
+				if (threadIdx.x == 0) \
+					part[at] = top; \
+				if (!comes_last(tickets + o, parts)) \
+					continue; \
+				top = greatest(part + o * parts, parts, line, s); \
+			} \
+			if (threadIdx.x == 0) \
+				dst[o] = (T)of(top); \
+		} \
+	}
+#define EXTREMES(T, t) EXTREME(T, amax_##t, plain) EXTREME(T, amin_##t, negative)
+FLOATS(EXTREMES)
+
 #define STATISTIC(T, t) \
-	extern "C" __global__ void amax_##t(T *dst, const T *x, u64 outputs, u64 count, double c, reduction r) { \
-		__shared__ double s[33]; \
-		GROUPS(o) { \
-			double top = greatest(x + offset(o, r.kept, r.kept_dims, r.kept_strides), count, r, s); \
-			if (threadIdx.x == 0) \
-				dst[o] = (T)top; \
-		} \
-	} \
-	extern "C" __global__ void amin_##t(T *dst, const T *x, u64 outputs, u64 count, double c, reduction r) { \
-		__shared__ double s[33]; \
-		GROUPS(o) { \
-			double top = greatest<negative>(x + offset(o, r.kept, r.kept_dims, r.kept_strides), count, r, s); \
-			if (threadIdx.x == 0) \
-				dst[o] = (T)-top; \
-		} \
-	} \
 	extern "C" __global__ void vector_norm_##t(T *dst, const T *x, u64 outputs, u64 count, double p, reduction r) { \
 		__shared__ double s[33]; \
 		GROUPS(o) { \

@@ -62,38 +62,6 @@ FLOATS(SOFTMAX)
 	}
 FLOATS(SOFTMAX_GRAD)
 
-// argmax and argmin: one warp per row. NaN comes before everything, and of several the first
-// counts.
-#define ARG_EXTREME(T, t, of, sign) \
-	extern "C" __global__ void of##_##t(int *dst, const T *x, rows r) { \
-		ROWS(i, r) { \
-			const T *row = x + r.start(i); \
-			T best = 0; \
-			i64 at = -1; \
-			for (i64 j = threadIdx.x; j < (i64)r.cols; j += 32) { \
-				T v = sign row[j * r.inner]; \
-				if (at < 0 || v > best || (v != v && best == best)) { \
-					best = v; \
-					at = j; \
-				} \
-			} \
-			for (int d = 16; d > 0; d /= 2) { \
-				T v = __shfl_xor_sync(~0u, best, d); \
-				i64 j = __shfl_xor_sync(~0u, at, d); \
-				bool nan = v != v, bestnan = best != best; \
-				bool same = nan && bestnan || v == best; \
-				if (j >= 0 && (at < 0 || (same ? j < at : nan || (!bestnan && v > best)))) { \
-					best = v; \
-					at = j; \
-				} \
-			} \
-			if (threadIdx.x == 0) \
-				dst[i] = at < 0 ? 0 : (int)at; \
-		} \
-	}
-#define ARG_EXTREMES(T, t) ARG_EXTREME(T, t, argmax, +) ARG_EXTREME(T, t, argmin, -)
-FLOATS(ARG_EXTREMES)
-
 // surprise is the loss of a row, computed by a warp. It sets *of for a row that counts.
 template <class T, class L> static __device__ double surprise(const T *logits, const L *labels, const T *weights, u64 i, const entropy &e, row_sum *of) {
 	i64 label = labels[i];
