@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
@@ -105,7 +106,7 @@ func TestTopKOfAScalar(t *testing.T) {
 }
 
 // TestPartsOfLongRows: a GPU cuts few long rows into parts. The first of equal elements counts, in
-// whichever part it is, and NaN before all others.
+// any part, and NaN before all others. The 50 greatest are those of a stable sort.
 func TestPartsOfLongRows(t *testing.T) {
 	r := newScopedRig(t)
 	random := rand.New(rand.NewPCG(5, 6))
@@ -141,6 +142,14 @@ func TestPartsOfLongRows(t *testing.T) {
 		assert.Equal(t, sums, get[float64](r, y, err))
 		y, err = r.CumSumGrad(r.ctx, x, 1)
 		assert.Equal(t, back, get[float64](r, y, err))
+
+		places := make([]int32, c.cols)
+		for j := range places {
+			places[j] = int32(j)
+		}
+		slices.SortStableFunc(places, func(a, b int32) int { return cmp.Compare(data[b], data[a]) })
+		_, index, err := r.TopK(r.ctx, x, 50, 1, true)
+		assert.Equal(t, places[:50], get[int32](r, index, err)[:50])
 
 		at := random.IntN(c.cols)
 		data[at] = math.NaN()

@@ -21,9 +21,6 @@ func orders(t *entries) {
 	t.run("cumsum", cumSum, backend.CumSum)
 }
 
-// rankedBytes is the size of an element with its rank.
-const rankedBytes = 16
-
 // sortRows sorts runs of rows in shared memory. To keep few elements, it then sorts the first
 // elements of the runs alike until each row is one run. Otherwise it merges pairs of runs between
 // two buffers. Finally it copies the first elements of each row to the result.
@@ -33,14 +30,15 @@ func sortRows(ctx context.Context, l *launcher, k name) error {
 	if 2*o.Keep <= sortedRun {
 		each = o.Keep
 	}
+	key := 2 * l.Dtype.Size() // bytes of a rank with its position
 	// first is the number of elements that the runs of so many leave.
 	first := func(cols int) int {
 		runs := (cols - 1) / sortedRun
 		return runs*each + min(each, cols-runs*sortedRun)
 	}
-	one, two := rows*first(cols)*rankedBytes, 0
+	one, two := rows*first(cols)*key, 0
 	if cols > sortedRun {
-		two = rows * first(first(cols)) * rankedBytes
+		two = rows * first(first(cols)) * key
 	}
 	return l.inScratch(ctx, one+two, func(room device.Range) error {
 		sorted, other := cut(room, one)

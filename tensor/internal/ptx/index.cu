@@ -71,23 +71,8 @@ static __device__ u64 row_key(i64 at, u64 j, u64 rows, i64 skip) {
 }
 SORT_KEYS(sort_index, row_key(index_at(index, wide, j), j, rows, skip), u64 rows, i64 skip)
 
-// merge_index merges neighbouring runs of the given width. The position of a key is its position in
-// its own run plus the number of smaller keys in the other.
-extern "C" __global__ void merge_index(u64 *dst, const u64 *src, u64 n, u64 width) {
-	EACH(i, n) {
-		u64 start = i / (2 * width) * 2 * width, middle = start + width < n ? start + width : n;
-		u64 end = middle + width < n ? middle + width : n;
-		u64 key = src[i], lo = i < middle ? middle : start, hi = i < middle ? end : middle, first = lo;
-		while (lo < hi) {
-			u64 half = lo + (hi - lo) / 2;
-			if (src[half] < key)
-				lo = half + 1;
-			else
-				hi = half;
-		}
-		dst[(i < middle ? i : start + (i - middle)) + (lo - first)] = key;
-	}
-}
+// merge_index merges neighbouring runs of the given width.
+extern "C" __global__ void merge_index(u64 *dst, const u64 *src, u64 n, u64 width) { EACH(i, n) merge_run(dst, src, i, n, width); }
 
 // take_grad: a block of 32 columns by 8 for each position that is the first one of its row. Each of
 // the eight takes every eighth position, and their sums are added in order.

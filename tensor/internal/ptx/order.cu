@@ -3,57 +3,53 @@
 // which each element finds its own position.
 
 #include "rows.h"
+#include "sort.h"
 
-// ranked is an element of a row, with a rank that orders like the number but is an integer.
+// ranked is an element of a row of doubles, with a rank that orders like the number but is an
+// integer. That of a float is one word, with the rank above the position.
 struct ranked {
 	u64 rank, at;
-	__device__ bool before(const ranked &o) const { return rank < o.rank || (rank == o.rank && at < o.at); }
+	__device__ bool operator<(const ranked &o) const { return rank < o.rank || (rank == o.rank && at < o.at); }
+};
+template <class T> struct keys {
+	typedef ranked type;
+	static __device__ ranked none() { return {~0ull, ~0ull}; }
+};
+template <> struct keys<float> {
+	typedef u64 type;
+	static __device__ u64 none() { return ~0ull; }
 };
 
-// rank_of is greater for greater numbers, the same for both zeros, and the greatest for every NaN.
-static __device__ u64 rank_of(double v) {
-	u64 bits = (u64)__double_as_longlong(v), first = 1ull << 63;
-	return v != v ? ~0ull : v < 0 ? ~bits : bits | first;
+// key_of has a rank that is greater for greater numbers, the same for both zeros, and the greatest
+// for every NaN; or, descending, its complement.
+static __device__ u64 key_of(float v, u64 at, u64 descending) {
+	unsigned bits = __float_as_uint(v), rank = v != v ? ~0u : v < 0 ? ~bits : bits | 1u << 31;
+	return (u64)(descending ? ~rank : rank) << 32 | at;
 }
-
-enum { run = 2048 };
-
-static __device__ void sort_run(ranked *list, int n) {
-	for (int size = 2; size <= n; size *= 2)
-		for (int step = size / 2; step > 0; step /= 2) {
-			for (int k = threadIdx.x; k < n / 2; k += blockDim.x) {
-				int a = k / step * 2 * step + k % step, b = a + step;
-				ranked x = list[a], y = list[b];
-				if (y.before(x) == ((a & size) == 0)) {
-					list[a] = y;
-					list[b] = x;
-				}
-			}
-			__syncthreads();
-		}
+static __device__ ranked key_of(double v, u64 at, u64 descending) {
+	u64 bits = (u64)__double_as_longlong(v), rank = v != v ? ~0ull : v < 0 ? ~bits : bits | 1ull << 63;
+	return {descending ? ~rank : rank, at};
 }
+static __device__ int place_of(u64 key) { return (int)(unsigned)key; }
+static __device__ int place_of(const ranked &key) { return (int)key.at; }
 
-// SORT_RUNS is the kernel in which each block sorts a run of a row with a bitonic network, with half
-// as many threads as elements, and writes its first elements, each at most. The network of a short
-// run is no longer than its elements need. load is element j of the row in. Rows are consecutive in
-// dst.
-#define SORT_RUNS(name, T, load) \
-	extern "C" __global__ void name(ranked *dst, const T *x, u64 descending, u64 each, rows r) { \
-		__shared__ ranked list[run]; \
+// SORT_RUNS is the kernel in which each block sorts a run of a row, with half as many threads as
+// elements, and writes its first elements, each at most. load is the key of element j of the row
+// in. Rows are consecutive in dst.
+#define SORT_RUNS(name, T, From, load) \
+	extern "C" __global__ void name(keys<T>::type *dst, const From *x, u64 descending, u64 each, rows r) { \
+		__shared__ keys<T>::type list[run]; \
 		u64 runs = (r.cols + run - 1) / run, kept = (runs - 1) * each + min(each, r.cols - (runs - 1) * run); \
 		for (u64 b = blockIdx.x; b < r.n * runs; b += gridDim.x) { \
 			u64 row = b / runs, from = b % runs * run; \
-			const T *in = x + r.start(row); \
-			int keep = run; \
-			while (keep > 1 && from + keep / 2 >= r.cols) \
-				keep /= 2; \
+			const From *in = x + r.start(row); \
+			int keep = kept_of_run(from, r.cols); \
 			for (int k = threadIdx.x; k < keep; k += blockDim.x) { \
 				u64 j = from + k; \
-				list[k] = {~0ull, ~0ull}; \
+				list[k] = keys<T>::none(); \
 				if (j < r.cols) \
 					list[k] = load; \
 			} \
-			__syncthreads(); \
 			sort_run(list, keep); \
 			for (int k = threadIdx.x; k < keep; k += blockDim.x) \
 				if (k < each && from + k < r.cols) \
@@ -62,53 +58,39 @@ static __device__ void sort_run(ranked *list, int n) {
 		} \
 	}
 
-static __device__ ranked ranked_of(double v, u64 at, u64 descending) {
-	u64 rank = rank_of(v);
-	return {descending ? ~rank : rank, at};
-}
-#define SORT_ROWS(T, t) SORT_RUNS(sort_rows_##t, T, ranked_of((double)in[j * r.inner], j, descending))
-FLOATS(SORT_ROWS)
-SORT_RUNS(sort_ranked, ranked, in[j])
-
-// merge_ranked merges neighbouring runs of the given width in each row. The position of an element
-// is its position in its own run plus the number of elements before it in the other.
-extern "C" __global__ void merge_ranked(ranked *dst, const ranked *src, u64 n, u64 cols, u64 width) {
-	EACH(i, n) {
-		u64 row = i / cols * cols, j = i - row;
-		u64 start = j / (2 * width) * 2 * width, middle = min(start + width, cols), end = min(middle + width, cols);
-		const ranked *in = src + row;
-		ranked own = in[j];
-		u64 lo = j < middle ? middle : start, hi = j < middle ? end : middle, first = lo;
-		while (lo < hi) {
-			u64 half = lo + (hi - lo) / 2;
-			if (in[half].before(own))
-				lo = half + 1;
-			else
-				hi = half;
-		}
-		dst[row + (j < middle ? j : start + (j - middle)) + (lo - first)] = own;
+// merge_ranked merges neighbouring runs of the given width in each row. take_ranked writes the
+// positions of the first keep elements of each row.
+#define SORTS(T, t) \
+	SORT_RUNS(sort_rows_##t, T, T, key_of(in[j * r.inner], j, descending)) \
+	SORT_RUNS(sort_ranked_##t, T, keys<T>::type, in[j]) \
+	extern "C" __global__ void merge_ranked_##t(keys<T>::type *dst, const keys<T>::type *src, u64 n, u64 cols, u64 width) { \
+		EACH(i, n) { \
+			u64 row = divide(i, cols) * cols; \
+			merge_run(dst + row, src + row, i - row, cols, width); \
+		} \
+	} \
+	extern "C" __global__ void take_ranked_##t(int *dst, const keys<T>::type *src, u64 n, u64 keep, u64 cols, u64 inner) { \
+		EACH(i, n) { \
+			u64 o = i / (keep * inner), j = i / inner % keep; \
+			dst[i] = place_of(src[(o * inner + i % inner) * cols + j]); \
+		} \
 	}
-}
+FLOATS(SORTS)
 
-// take_ranked writes the positions of the first keep elements of each row.
-extern "C" __global__ void take_ranked(int *dst, const ranked *src, u64 n, u64 keep, u64 cols, u64 inner) {
-	EACH(i, n) {
-		u64 o = i / (keep * inner), j = i / inner % keep;
-		dst[i] = (int)src[(o * inner + i % inner) * cols + j].at;
-	}
-}
+static __device__ u64 of_lane(u64 key, int d) { return __shfl_xor_sync(~0u, key, d); }
+static __device__ ranked of_lane(const ranked &key, int d) { return {of_lane(key.rank, d), of_lane(key.at, d)}; }
 
-static __device__ ranked warp_first(ranked v) {
+template <class K> static __device__ K warp_first(K v) {
 	for (int d = 16; d > 0; d /= 2) {
-		ranked o = {__shfl_xor_sync(~0u, v.rank, d), __shfl_xor_sync(~0u, v.at, d)};
-		if (o.before(v))
+		K o = of_lane(v, d);
+		if (o < v)
 			v = o;
 	}
 	return v;
 }
 
-// block_first is the first of the elements of a block's threads, for each of them. s has 32 slots.
-static __device__ ranked block_first(ranked v, ranked *s) {
+// block_first is the first of the keys of a block's threads, for each of them. s has 32 slots.
+template <class K> static __device__ K block_first(K v, K *s, K none) {
 	v = warp_first(v);
 	if (blockDim.x == 32)
 		return v;
@@ -116,37 +98,38 @@ static __device__ ranked block_first(ranked v, ranked *s) {
 	if (threadIdx.x % 32 == 0)
 		s[threadIdx.x / 32] = v;
 	__syncthreads();
-	return warp_first(threadIdx.x % 32 < blockDim.x / 32 ? s[threadIdx.x % 32] : ranked{~0ull, ~0ull});
+	return warp_first(threadIdx.x % 32 < blockDim.x / 32 ? s[threadIdx.x % 32] : none);
 }
 
 // argmax and argmin: one block per row, or per part of it. The last block of a row compares the
 // parts. NaN comes before everything, and of several the first counts.
 #define ARG_EXTREME(T, t, of, sign) \
-	extern "C" __global__ void of##_##t(int *dst, const T *x, ranked *part, unsigned *tickets, u64 parts, rows r) { \
-		__shared__ ranked s[32]; \
+	extern "C" __global__ void of##_##t(int *dst, const T *x, keys<T>::type *part, unsigned *tickets, u64 parts, rows r) { \
+		__shared__ keys<T>::type s[32]; \
+		const keys<T>::type none = keys<T>::none(); \
 		for (u64 b = blockIdx.x; b < r.n * parts; b += gridDim.x) { \
 			u64 i = divide(b, parts), p = b - i * parts; \
 			const T *row = x + r.start(i); \
-			ranked first = {~0ull, ~0ull}; \
+			keys<T>::type first = none; \
 			for (u64 j = r.cols * p / parts + threadIdx.x; j < r.cols * (p + 1) / parts; j += blockDim.x) { \
-				ranked v = ranked_of(sign(double)row[j * r.inner], j, 1); \
-				if (v.before(first)) \
+				keys<T>::type v = key_of(sign row[j * r.inner], j, 1); \
+				if (v < first) \
 					first = v; \
 			} \
-			first = block_first(first, s); \
+			first = block_first(first, s, none); \
 			if (parts > 1) { \
 				if (threadIdx.x == 0) \
 					part[b] = first; \
 				if (!comes_last(tickets + i, parts)) \
 					continue; \
-				first = {~0ull, ~0ull}; \
+				first = none; \
 				for (u64 k = threadIdx.x; k < parts; k += blockDim.x) \
-					if (part[i * parts + k].before(first)) \
+					if (part[i * parts + k] < first) \
 						first = part[i * parts + k]; \
-				first = block_first(first, s); \
+				first = block_first(first, s, none); \
 			} \
 			if (threadIdx.x == 0) \
-				dst[i] = (int)first.at; \
+				dst[i] = place_of(first); \
 		} \
 	}
 #define ARG_EXTREMES(T, t) ARG_EXTREME(T, t, argmax, +) ARG_EXTREME(T, t, argmin, -)
