@@ -73,9 +73,9 @@ func (l *launcher) sorted(order, spare device.Range, runs func(to device.Range) 
 	return nil
 }
 
-// takeGrads sets one block per row and 32 columns, but at most that many per row.
+// takeGrads sets one block per row and 256 columns, but at most that many per row.
 func (l *launcher) takeGrads(rows int, t *plan.TakeGrad, most int) *launcher {
-	l.Blocks(rows, 32, 8).Grid[1] = uint32(min((t.Outer*t.Inner+31)/32, most))
+	l.Blocks(rows, 32, 8).Grid[1] = uint32(min((t.Outer*t.Inner+255)/256, most))
 	return l
 }
 

@@ -74,35 +74,36 @@ SORT_KEYS(sort_index, row_key(index_at(index, wide, j), j, rows, skip), u64 rows
 // merge_index merges neighbouring runs of the given width.
 extern "C" __global__ void merge_index(u64 *dst, const u64 *src, u64 n, u64 width) { EACH(i, n) merge_run(dst, src, i, n, width); }
 
-// take_grad: a block of 32 columns by 8 for each position that is the first one of its row. Each of
-// the eight takes every eighth position, and their sums are added in order.
+// take_grad: a block of 256 columns for each position that is the first one of its row. A thread
+// adds its column in order, and reads some positions ahead of the sum.
 #define TAKE_GRAD(T, t) \
 	extern "C" __global__ void take_grad_##t(T *dst, const T *dy, const u64 *order, u64 outer, u64 rows, u64 count, u64 inner, u64 mean) { \
-		__shared__ double part[8][33]; \
 		for (u64 p = blockIdx.x; p < count; p += gridDim.x) { \
 			u64 row = order[p] >> 32; \
 			if (row == no_row) \
 				break; \
 			if (p > 0 && order[p - 1] >> 32 == row) \
 				continue; \
-			for (u64 from = blockIdx.y * 32ull; from < outer * inner; from += gridDim.y * 32ull) { \
-				u64 c = from + threadIdx.x, o = c / inner, i = c % inner, q = p + threadIdx.y; \
+			for (u64 c = blockIdx.y * 256ull + threadIdx.y * 32 + threadIdx.x; c < outer * inner; c += gridDim.y * 256ull) { \
+				u64 o = divide(c, inner), i = c - o * inner, n = 0; \
+				const T *from = dy + o * count * inner + i; \
 				total<T> sum; \
-				if (c < outer * inner) \
-					for (; q < count && order[q] >> 32 == row; q += 8) \
-						sum.add((double)dy[(o * count + (order[q] & no_row)) * inner + i]); \
-				part[threadIdx.y][threadIdx.x] = sum.value(); \
-				__syncthreads(); \
-				if (threadIdx.y == 0 && c < outer * inner) { \
-					double v = part[0][threadIdx.x], n = 1; \
-					for (int y = 1; y < 8; y++) \
-						v += part[y][threadIdx.x]; \
-					if (mean) \
-						for (q = p + 1; q < count && order[q] >> 32 == row; q++) \
-							n++; \
-					dst[(o * rows + row) * inner + i] = (T)(v / n); \
+				bool more = true; \
+				for (u64 q = p; more; q += ahead) { \
+					T v[ahead]; \
+					int found = 0; \
+					for (int k = 0; k < ahead; k++) { \
+						u64 key = q + k < count ? order[q + k] : ~0ull; \
+						more = key >> 32 == row; \
+						v[k] = more ? from[(key & no_row) * inner] : (T)0; \
+						found += more; \
+					} \
+					for (int k = 0; k < ahead; k++) \
+						if (k < found) \
+							sum.add((double)v[k]); \
+					n += found; \
 				} \
-				__syncthreads(); \
+				dst[(o * rows + row) * inner + i] = (T)(mean ? sum.value() / (double)n : sum.value()); \
 			} \
 		} \
 	}
@@ -117,7 +118,6 @@ enum { scanned = 2048 };
 #define SCAN_GRAD(T, t) \
 	extern "C" __global__ void scan_grad_##t(T *dst, const T *dy, const void *index, u64 wide, \
 		u64 outer, u64 rows, u64 count, u64 inner, i64 skip, u64 mean, u64 onto) { \
-		__shared__ double part[8][33]; \
 		__shared__ unsigned short places[scanned]; \
 		__shared__ int found[8]; \
 		for (u64 row = blockIdx.x; row < rows; row += gridDim.x) { \
@@ -138,23 +138,15 @@ enum { scanned = 2048 };
 					places[at] = (unsigned short)j; \
 				__syncthreads(); \
 			} \
-			for (u64 from = blockIdx.y * 32ull; from < outer * inner; from += gridDim.y * 32ull) { \
-				u64 c = from + threadIdx.x, o = c / inner, i = c % inner; \
+			for (u64 c = blockIdx.y * 256ull + threadIdx.y * 32 + threadIdx.x; c < outer * inner; c += gridDim.y * 256ull) { \
+				u64 o = divide(c, inner), i = c - o * inner; \
+				const T *from = dy + o * count * inner + i; \
 				total<T> sum; \
-				if (c < outer * inner) \
-					for (int k = threadIdx.y; k < n; k += 8) \
-						sum.add((double)dy[(o * count + places[k]) * inner + i]); \
-				part[threadIdx.y][threadIdx.x] = sum.value(); \
-				__syncthreads(); \
-				if (threadIdx.y == 0 && c < outer * inner) { \
-					double v = part[0][threadIdx.x]; \
-					for (int y = 1; y < 8; y++) \
-						v += part[y][threadIdx.x]; \
-					T d = (T)(mean && n ? v / n : v); \
-					T *at = &dst[(o * rows + row) * inner + i]; \
-					*at = onto ? (T)(*at + d) : d; \
-				} \
-				__syncthreads(); \
+				_Pragma("unroll 8") for (int k = 0; k < n; k++) \
+					sum.add((double)from[places[k] * inner]); \
+				T d = (T)(mean && n ? sum.value() / n : sum.value()); \
+				T *at = &dst[(o * rows + row) * inner + i]; \
+				*at = onto ? (T)(*at + d) : d; \
 			} \
 		} \
 	}
