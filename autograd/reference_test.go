@@ -162,7 +162,7 @@ func (r *referenceRun) upload(values []refNumber, shape ...int) *tensor.Tensor {
 	}
 	require.NoError(r.t, err)
 	defer func() { require.NoError(r.t, x.Release()) }()
-	shaped, err := r.b.RT.Reshape(r.b.Ctx, x, shape...) // of no dimensions: FromSlice makes a vector then
+	shaped, err := r.b.RT.Reshape(r.b.Ctx, x, shape...) // FromSlice makes no scalar
 	require.NoError(r.t, err)
 	return shaped
 }

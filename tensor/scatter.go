@@ -46,8 +46,8 @@ func (d Gradients) ScatterGrad(ctx context.Context, dy *Tensor, axis int, index 
 // dimension (torch.scatter_add). index and src have one shape, which follows the rules of
 // [Layers.Gather]. The elements for one position are added in their order, so that the result is
 // the same in every run. An index outside the dimension adds nothing, and is reported as by
-// [Layers.IndexSelect]. The gradient of x is dy, and the gradient of src is [Layers.Gather] of dy. A
-// GPU uses 16 bytes of scratch memory for each index.
+// [Layers.IndexSelect]. The gradient of x is dy, and the gradient of src is [Layers.Gather] of dy.
+// A GPU uses 16 bytes of scratch memory for each index.
 func (l Layers) ScatterAdd(ctx context.Context, x *Tensor, axis int, index, src *Tensor) (*Tensor, error) {
 	rt := l.rt
 	const op = "ScatterAdd"

@@ -47,8 +47,8 @@ static const u64 no_row = 0xffffffffull;
 
 enum { ahead = 16 };
 
-// SORT_KEYS is the kernel in which each block sorts a run of keys, row << 32 | position. key is that
-// of element j.
+// SORT_KEYS is the kernel in which each block sorts a run of keys, row << 32 | position. key is
+// that of element j.
 #define SORT_KEYS(name, key, ...) \
 	extern "C" __global__ void name(u64 *order, const void *index, u64 wide, u64 n, __VA_ARGS__) { \
 		__shared__ u64 keys[run]; \
