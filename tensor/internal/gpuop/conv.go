@@ -24,8 +24,9 @@ var (
 	direct = newConvTile("direct", 1, 1)
 
 	// A thread computes a run of results.
-	run3 = convTile{named("conv_run_3"), named("conv_input_grad_run_3"), named("conv_weight_grad_run_3"), 1, 1}
-	run5 = convTile{named("conv_run_5"), named("conv_input_grad_run_5"), 0, 1, 1}
+	run3    = convTile{named("conv_run_3"), named("conv_input_grad_run_3"), named("conv_weight_grad_run_3"), 1, 1}
+	run3By2 = convTile{named("conv_run_3_by_2"), named("conv_input_grad_run_3_by_2"), 0, 1, 1}
+	run5    = convTile{named("conv_run_5"), named("conv_input_grad_run_5"), 0, 1, 1}
 
 	convParts = named("conv_parts")
 )
@@ -133,10 +134,8 @@ func convInputGrad(_ context.Context, l *launcher, _ name) error {
 	if err := fits(p); err != nil {
 		return err
 	}
-	if back := backwards(p); p.Stride == [2]int{1, 1} {
-		if grid, t, ok := runsOf(&back, l.Dtype); ok {
-			return l.runConv(grid, t.inputGrad, &back)
-		}
+	if back, grid, t, ok := gradRunsOf(p, l.Dtype); ok {
+		return l.runConv(grid, t.inputGrad, &back)
 	}
 	// Each remainder of the strides is a separate product for the pixels that have it.
 	cols := p.N * ((p.In[0] + p.Stride[0] - 1) / p.Stride[0]) * ((p.In[1] + p.Stride[1] - 1) / p.Stride[1])
@@ -172,9 +171,9 @@ func convWeightGrad(ctx context.Context, l *launcher, k name) error {
 	if p.K <= fewChannels && p.K*p.Inner() <= leastPlaces {
 		return l.Blocks(weights, 256, 1).operands(0, 1, 2).conv(p).run(k)
 	}
-	if jobs, parts, ok := weightGradRuns(p, l.Dtype); ok {
+	if k, jobs, parts, ok := weightGradRuns(p, l.Dtype); ok {
 		return l.inParts(ctx, parts, func(dw device.Range) error {
-			return l.Blocks(jobs*parts, 256, 1).Memory(dw, backend.Write).operands(1, 2).Word(parts).conv(p).run(run3.weightGrad)
+			return l.Blocks(jobs*parts, 256, 1).Memory(dw, backend.Write).operands(1, 2).Word(parts).conv(p).run(k)
 		})
 	}
 	t := tile64

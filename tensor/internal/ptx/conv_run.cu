@@ -1,4 +1,4 @@
-// Convolutions with small windows, without stride and dilation. A thread computes a run of four
+// Convolutions with small windows, without dilation and with a stride of 1 or 2. A thread computes a run of four
 // results, one below the other, in eight channels. It uses each number that it reads for all of
 // them, and neighbouring threads read neighbouring pixels.
 
@@ -6,47 +6,101 @@
 
 enum { down = 4, across = 8, kept = 16, part_channels = 64 };
 
-// run is one product. With turned, the window is mirrored and the weights' first two dimensions are
-// swapped, as in the gradient of x.
-template <int window, bool turned>
+// keep writes the values read at thread, thread + threads, … below all. A number of loads are in
+// flight before the first is written.
+template <int threads, int loads, int all, class R, class W> static __device__ void keep(R read, W write) {
+#pragma unroll 1
+	for (int from = threadIdx.x; from < all; from += loads * threads) {
+		float v[loads];
+#pragma unroll
+		for (int i = 0; i < loads; i++)
+			v[i] = read(from + threads * i);
+#pragma unroll
+		for (int i = 0; i < loads; i++)
+			if (from + threads * i < all)
+				write(from + threads * i, v[i]);
+	}
+}
+
+// shared_weights are weights in shared memory, by the channel of x, the place in the window and the
+// channel of y.
+template <int area> struct shared_weights {
+	__align__(16) float at[kept][area][across];
+
+	// fill reads the weights of channels of x from c0 on, and of y from k0 on. In a gradient of x the
+	// two are swapped, and mirrored turns the window around.
+	template <bool swapped, bool mirrored> __device__ void fill(const float *w, const plan &d, i64 g, i64 k0, int c0) {
+		__syncthreads();
+		keep<128, 9, kept * area * across>(
+			[&](int l) {
+				int k = l % across, place = l / across % area, c = c0 + l / (across * area);
+				i64 channel = swapped ? (g * d.c + c) * d.k + k0 + k : (g * d.k + k0 + k) * d.c + c;
+				bool there = l < kept * area * across && c < (int)d.c && k0 + k < d.k;
+				return there ? w[channel * area + (mirrored ? area - 1 - place : place)] : 0;
+			},
+			[&](int l, float v) { at[l / (across * area)][l / across % area][l % across] = v; });
+		__syncthreads();
+	}
+
+	// take reads a place's weights of a channel.
+	__device__ void take(float (&to)[across], int c, int place) const {
+#pragma unroll
+		for (int k = 0; k < across; k += 4)
+			*(several<float, 4> *)(to + k) = *(const several<float, 4> *)&at[c][place][k];
+	}
+};
+
+// results are those of a thread. Each is a sum of parts, of part_channels channels each.
+template <int rows, int cols> struct results {
+	float sum[rows][cols], part[rows][cols];
+
+	__device__ results() {
+#pragma unroll
+		for (int i = 0; i < rows * cols; i++)
+			sum[i / cols][i % cols] = part[i / cols][i % cols] = 0;
+	}
+
+	__device__ void add() {
+#pragma unroll
+		for (int i = 0; i < rows * cols; i++) {
+			sum[i / cols][i % cols] += part[i / cols][i % cols];
+			part[i / cols][i % cols] = 0;
+		}
+	}
+};
+
+// run is one product. With turned, it is the gradient of x with a stride of 1: the window is
+// mirrored, and the weights' first two dimensions are swapped.
+template <int window, int stride, bool turned>
 static __device__ void run(float *y, const float *x, const float *w, const float *bias, const plan &d) {
-	__shared__ __align__(16) float weights[kept][window * window][across];
-	const int area = window * window, high = (int)((d.p + down - 1) / down), pixels = (int)(d.h * d.w);
+	enum { area = window * window, tall = (down - 1) * stride + window };
+	__shared__ shared_weights<area> weights;
+	const int high = (int)((d.p + down - 1) / down), pixels = (int)(d.h * d.w);
 	i64 tiles = (d.k + across - 1) / across, tile = blockIdx.y % tiles, g = blockIdx.y / tiles, k0 = tile * across;
 	u64 all = (u64)(d.n * high * d.q);
 	for (u64 base = blockIdx.x * (u64)blockDim.x; base < all; base += gridDim.x * (u64)blockDim.x) {
 		u64 o = base + threadIdx.x, row = divide(o, d.q), image = divide(row, high);
-		int p0 = (int)(row - image * high) * down, q = (int)(o - row * d.q), top = p0 - (int)d.ph, left = q - (int)d.pw;
+		int p0 = (int)(row - image * high) * down, q = (int)(o - row * d.q), top = p0 * stride - (int)d.ph, left = q * stride - (int)d.pw;
 		bool mine = o < all;
-		// read[i] is where row i of the run's input begins. columns has a bit for each column that
-		// is inside.
+		// columns and rows have a bit for each column and row of the run's input that is inside.
 		unsigned columns = 0, rows = 0;
 #pragma unroll
 		for (int s = 0; s < window; s++)
 			columns |= (unsigned)(mine && (unsigned)(left + s) < (unsigned)d.w) << s;
 #pragma unroll
-		for (int i = 0; i < down + window - 1; i++)
+		for (int i = 0; i < tall; i++)
 			rows |= (unsigned)((unsigned)(top + i) < (unsigned)d.h) << i;
 		const float *from = x + (image * d.groups + g) * d.c * pixels + (i64)top * d.w + left;
-		float sum[down][across], part[down][across];
-#pragma unroll
-		for (int i = 0; i < down; i++)
-#pragma unroll
-			for (int k = 0; k < across; k++)
-				sum[i][k] = part[i][k] = 0;
+		results<down, across> y_of;
 		for (int c0 = 0; c0 < (int)d.c; c0 += kept) {
 			int channels = min(kept, (int)d.c - c0);
-			__syncthreads();
-			for (int l = threadIdx.x; l < channels * area * across; l += blockDim.x) {
-				int k = l % across, at = l / across % area, c = c0 + l / (across * area);
-				i64 from = turned ? ((g * d.c + c) * d.k + k0 + k) * area + area - 1 - at : ((g * d.k + k0 + k) * d.c + c) * area + at;
-				weights[l / (across * area)][at][k] = k0 + k < d.k ? w[from] : 0;
-			}
-			__syncthreads();
+			weights.template fill<turned, turned>(w, d, g, k0, c0);
+			// The pixels of two channels are in flight at once.
+#pragma unroll 2
 			for (int c = 0; c < channels; c++, from += pixels) {
-				float v[down + window - 1][window];
+				float v[tall][window];
 #pragma unroll
-				for (int i = 0; i < down + window - 1; i++)
+				for (int i = 0; i < tall; i++)
 #pragma unroll
 					for (int s = 0; s < window; s++)
 						v[i][s] = rows >> i & columns >> s & 1 ? from[i * (int)d.w + s] : 0;
@@ -54,22 +108,17 @@ static __device__ void run(float *y, const float *x, const float *w, const float
 				for (int r = 0; r < window; r++)
 #pragma unroll
 					for (int s = 0; s < window; s++) {
-						several<float, 4> a = *(const several<float, 4> *)&weights[c][r * window + s][0], b = *(const several<float, 4> *)&weights[c][r * window + s][4];
+						__align__(16) float own[across];
+						weights.take(own, c, r * window + s);
 #pragma unroll
 						for (int i = 0; i < down; i++)
 #pragma unroll
 							for (int k = 0; k < across; k++)
-								part[i][k] += v[i + r][s] * (k < 4 ? a.v[k % 4] : b.v[k % 4]);
+								y_of.part[i][k] += v[i * stride + r][s] * own[k];
 					}
 			}
 			if ((c0 + kept) % part_channels == 0 || c0 + kept >= (int)d.c)
-#pragma unroll
-				for (int i = 0; i < down; i++)
-#pragma unroll
-					for (int k = 0; k < across; k++) {
-						sum[i][k] += part[i][k];
-						part[i][k] = 0;
-					}
+				y_of.add();
 		}
 		if (!mine)
 			continue;
@@ -83,61 +132,117 @@ static __device__ void run(float *y, const float *x, const float *w, const float
 #pragma unroll
 			for (int i = 0; i < down; i++)
 				if (p0 + i < d.p)
-					to[k * places + i * d.q] = sum[i][k] + more;
+					to[k * places + i * d.q] = y_of.sum[i][k] + more;
 		}
 	}
 }
 
-#define RUN(window) \
-	extern "C" __global__ void __launch_bounds__(128) conv_run_##window##_f32(float *y, const float *x, const float *w, const float *bias, plan d) { \
-		run<window, false>(y, x, w, bias, d); \
-	} \
-	extern "C" __global__ void __launch_bounds__(128) \
-	conv_input_grad_run_##window##_f32(float *dx, const float *dy, const float *w, const float *bias, plan d) { \
-		run<window, true>(dx, dy, w, bias, d); \
-	}
-RUN(3)
-RUN(5)
-
-// The gradient of the weights of a window of 3 by 3. A block computes 16 by 16 channels, and
-// iterates over tiles of 4 rows by 32 columns of positions. A thread has a row of these, four
-// channels of y and one of x, and keeps the elements of x that it sees.
-enum {
-	channels = 16, tile_rows = 4, tile_cols = 32, area_x = (tile_rows + 2) * (tile_cols + 2), area_y = tile_rows * tile_cols, x_pitch = area_x + 1,
-	y_pitch = area_y + 1, reads_x = (channels * area_x + 255) / 256, reads_y = channels * area_y / 256
-};
-
-// keep writes the values read at thread, thread + 256, …, n of them. Eight loads are in flight
-// before the first is written.
-template <int n, class R, class W> static __device__ void keep(R read, W write) {
-#pragma unroll 1
-	for (int from = 0; from < n; from += 8) {
-		float v[8];
+// grad_by_2 is the gradient of x for a window of 3 by 3 and a stride of 2. d is the plan with x and y
+// swapped: d.h and d.w are the size of dy, d.p and d.q that of dx. A thread computes four rows by two
+// columns of pixels, the first of which is at an even position in the padded picture. A pixel at an
+// even position takes rows 0 and 2 of the window, one at an odd position row 1; so with columns.
+static __device__ void grad_by_2(float *dx, const float *dy, const float *w, const plan &d) {
+	__shared__ shared_weights<9> weights;
+	const int high = (int)(d.p + d.ph + 3) / 4, wide = (int)(d.q + d.pw + 1) / 2, pixels = (int)(d.h * d.w);
+	i64 tiles = (d.k + across - 1) / across, tile = blockIdx.y % tiles, g = blockIdx.y / tiles, k0 = tile * across;
+	u64 all = (u64)(d.n * high * wide);
+	for (u64 base = blockIdx.x * (u64)blockDim.x; base < all; base += gridDim.x * (u64)blockDim.x) {
+		u64 o = base + threadIdx.x, row = divide(o, wide), image = divide(row, high);
+		int top = (int)(row - image * high) * 2 - 1, left = (int)(o - row * wide) - 1;
+		bool there[3][2];
 #pragma unroll
-		for (int i = 0; i < 8; i++)
-			v[i] = read(threadIdx.x + 256 * (from + i));
+		for (int i = 0; i < 6; i++)
+			there[i / 2][i % 2] = o < all && (unsigned)(top + i / 2) < (unsigned)d.h && (unsigned)(left + i % 2) < (unsigned)d.w;
+		const float *from = dy + (image * d.groups + g) * d.c * pixels + (i64)top * d.w + left;
+		results<8, across> dx_of; // rows of two pixels
+		for (int c0 = 0; c0 < (int)d.c; c0 += kept) {
+			int channels = min(kept, (int)d.c - c0);
+			weights.template fill<true, false>(w, d, g, k0, c0);
+#pragma unroll 2
+			for (int c = 0; c < channels; c++, from += pixels) {
+				float v[3][2];
 #pragma unroll
-		for (int i = 0; i < 8; i++)
-			write(threadIdx.x + 256 * (from + i), v[i]);
+				for (int i = 0; i < 6; i++)
+					v[i / 2][i % 2] = there[i / 2][i % 2] ? from[i / 2 * (int)d.w + i % 2] : 0;
+#pragma unroll
+				for (int r = 0; r < 3; r++)
+#pragma unroll
+					for (int s = 0; s < 3; s++) {
+						__align__(16) float own[across];
+						weights.take(own, c, r * 3 + s);
+#pragma unroll
+						for (int i = 0; i < 2; i++)
+#pragma unroll
+							for (int k = 0; k < across; k++)
+								dx_of.part[(2 * i + r % 2) * 2 + s % 2][k] += v[i + (r < 2)][s < 2] * own[k];
+					}
+			}
+			if ((c0 + kept) % part_channels == 0 || c0 + kept >= (int)d.c)
+				dx_of.add();
+		}
+		if (o >= all)
+			continue;
+		int p0 = 2 * (top + 1) - (int)d.ph, q0 = 2 * (left + 1) - (int)d.pw;
+		float *to = dx + ((image * d.groups + g) * d.k + k0) * d.p * d.q;
+#pragma unroll
+		for (int k = 0; k < across; k++, to += d.p * d.q) {
+			if (k0 + k >= d.k)
+				break;
+#pragma unroll
+			for (int i = 0; i < 8; i++) {
+				int p = p0 + i / 2, q = q0 + i % 2;
+				if ((unsigned)p < (unsigned)d.p && (unsigned)q < (unsigned)d.q)
+					to[p * (int)d.q + q] = dx_of.sum[i][k];
+			}
+		}
 	}
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_grad_run_3_f32(float *dw, const float *dy, const float *x, u64 parts, plan d) {
-	__shared__ float sx[channels][x_pitch], sy[channels][y_pitch];
-	int slot = threadIdx.x / 64, c = threadIdx.x % 16, k = threadIdx.x % 64 / 16 * 4;
+#define RUN(edition, window, stride) \
+	extern "C" __global__ void __launch_bounds__(128) conv_##edition##_f32(float *y, const float *x, const float *w, const float *bias, plan d) { \
+		run<window, stride, false>(y, x, w, bias, d); \
+	}
+#define INPUT_GRAD(edition, window) \
+	extern "C" __global__ void __launch_bounds__(128) \
+	conv_input_grad_##edition##_f32(float *dx, const float *dy, const float *w, const float *bias, plan d) { \
+		run<window, 1, true>(dx, dy, w, bias, d); \
+	}
+RUN(run_3, 3, 1)
+RUN(run_5, 5, 1)
+RUN(run_3_by_2, 3, 2)
+INPUT_GRAD(run_3, 3)
+INPUT_GRAD(run_5, 5)
+extern "C" __global__ void __launch_bounds__(128) conv_input_grad_run_3_by_2_f32(float *dx, const float *dy, const float *w, const float *, plan d) {
+	grad_by_2(dx, dy, w, d);
+}
+
+// The gradient of the weights of a window of 3 by 3. A block computes 16 channels of x by four times
+// as many of y as a thread has, and iterates over tiles of 4 rows of positions. A thread has a row
+// of these, some channels of y and one of x, and keeps the elements of x that it sees.
+enum { channels = 16, tile_rows = 4 };
+
+template <int own, int tile_cols> static __device__ void weight_grad(float *dw, const float *dy, const float *x, u64 parts, const plan &d) {
+	enum {
+		of_y = 4 * own, area_x = (tile_rows + 2) * (tile_cols + 2), area_y = tile_rows * tile_cols,
+		x_pitch = area_x + 1, y_pitch = area_y + 1, tiles_size = channels * x_pitch + of_y * y_pitch, sums_size = 9 * own * 64
+	};
+	// The tiles, and after them the sums of a row of threads.
+	__shared__ float all[tiles_size > sums_size ? tiles_size : sums_size];
+	float(*sx)[x_pitch] = (float(*)[x_pitch])all, (*sy)[y_pitch] = (float(*)[y_pitch])(all + channels * x_pitch);
+	int slot = threadIdx.x / 64, c = threadIdx.x % 16, k = threadIdx.x % 64 / 16 * own;
 	u64 high = (d.p + tile_rows - 1) / tile_rows, wide = (d.q + tile_cols - 1) / tile_cols, tiles = d.n * high * wide;
-	u64 down_c = (d.c + channels - 1) / channels, down_k = (d.k + channels - 1) / channels, jobs = down_c * down_k * d.groups * parts;
+	u64 down_c = (d.c + channels - 1) / channels, down_k = (d.k + of_y - 1) / of_y, jobs = down_c * down_k * d.groups * parts;
 	for (u64 job = blockIdx.x; job < jobs; job += gridDim.x) {
 		u64 rest = job;
 		i64 c0 = rest % down_c * channels;
 		rest /= down_c;
-		i64 k0 = rest % down_k * channels;
+		i64 k0 = rest % down_k * of_y;
 		rest /= down_k;
 		i64 g = rest % d.groups, part = rest / d.groups;
 		int of_c = (int)(d.c - c0), of_k = (int)(d.k - k0);
-		float sum[4][9];
+		float sum[own][9];
 #pragma unroll
-		for (int i = 0; i < 36; i++)
+		for (int i = 0; i < 9 * own; i++)
 			sum[i / 9][i % 9] = 0;
 		for (u64 tile = part; tile < tiles; tile += parts) {
 			u64 image = tile / (high * wide), place = tile % (high * wide);
@@ -147,17 +252,14 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_grad_run_3_f32(
 				cols = 0;
 			const float *xs = x + ((image * d.groups + g) * d.c + c0) * d.h * d.w, *ys = dy + ((image * d.groups + g) * d.k + k0) * d.p * d.q;
 			__syncthreads();
-			keep<reads_x>(
+			keep<256, 8, channels * area_x>(
 				[&](int l) {
 					int j = l % (tile_cols + 2), i = l / (tile_cols + 2) % (tile_rows + 2), b = l / area_x, h = p0 + i - (int)d.ph, v = q0 + j - (int)d.pw;
 					bool there = b < min((int)channels, of_c) && (unsigned)h < (unsigned)d.h && (unsigned)v < (unsigned)d.w;
 					return there ? xs[(b * (int)d.h + h) * (int)d.w + v] : 0;
 				},
-				[&](int l, float v) {
-					if (l < channels * area_x)
-						sx[l / area_x][l % area_x] = v;
-				});
-			keep<reads_y>(
+				[&](int l, float v) { sx[l / area_x][l % area_x] = v; });
+			keep<256, 8, of_y * area_y>(
 				[&](int l) {
 					int j = l % tile_cols, i = l / tile_cols % tile_rows, b = l / area_y;
 					bool there = b < of_k && p0 + i < (int)d.p && q0 + j < (int)d.q;
@@ -181,7 +283,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_grad_run_3_f32(
 					v[r][2] = from[r * (tile_cols + 2) + j + 2];
 				}
 #pragma unroll
-				for (int i = 0; i < 4; i++) {
+				for (int i = 0; i < own; i++) {
 					float u = grad[i * y_pitch + j];
 #pragma unroll
 					for (int l = 0; l < 9; l++)
@@ -189,22 +291,30 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_grad_run_3_f32(
 				}
 			}
 		}
-		float *all = &sx[0][0];
 		for (int turn = 0; turn < tile_rows; turn++) {
 			__syncthreads();
 			if (slot == turn)
 #pragma unroll
-				for (int i = 0; i < 36; i++) {
+				for (int i = 0; i < 9 * own; i++) {
 					float *at = all + i * 64 + threadIdx.x % 64;
 					*at = turn ? *at + sum[i / 9][i % 9] : sum[i / 9][i % 9];
 				}
 		}
 		__syncthreads();
-		for (int l = threadIdx.x; l < 36 * 64; l += 256) {
+		for (int l = threadIdx.x; l < 9 * own * 64; l += 256) {
 			int i = l / 64, u = l % 64;
-			i64 to_k = k0 + u / 16 * 4 + i / 9, to_c = c0 + u % 16;
+			i64 to_k = k0 + u / 16 * own + i / 9, to_c = c0 + u % 16;
 			if (to_k < d.k && to_c < d.c)
 				dw[(((part * d.groups + g) * d.k + to_k) * d.c + to_c) * 9 + i % 9] = all[l];
 		}
 	}
 }
+
+#define WEIGHT_GRAD(edition, own, cols) \
+	extern "C" __global__ void __launch_bounds__(256, 2) \
+	conv_weight_grad_##edition##_f32(float *dw, const float *dy, const float *x, u64 parts, plan d) { \
+		weight_grad<own, cols>(dw, dy, x, parts, d); \
+	}
+WEIGHT_GRAD(run_3, 4, 32)
+WEIGHT_GRAD(run_3_wide, 8, 32)
+WEIGHT_GRAD(run_3_small, 8, 16)
