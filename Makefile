@@ -10,7 +10,7 @@ CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/loca
 HEADERS = echo '\#include <cuda.h>' | $$(go env CC) -I/usr/local/cuda/include -E - >/dev/null 2>&1
 GPU ?= cuda:0
 
-.PHONY: help mnist test full fmt vet lint race-short invariants-short platforms cuda nightly vet-builds lint-builds vet-platforms race invariants bits32 nocgo purego simd-levels qemu generate emulate outside kernels-check cuda-test sanitizer soak long fuzz fuzz-changed mutants mutants-sample mutants-check operators gremlins scripts tidy vuln release-check install bench compare test-cuda bundle kernels
+.PHONY: help mnist test full fmt vet lint race-short invariants-short platforms cuda nightly vet-builds lint-builds vet-platforms race invariants bits32 nocgo purego simd-levels qemu generate emulate outside kernels-check cuda-test sanitizer soak long fuzz fuzz-changed mutants mutants-sample mutants-check operators gremlins scripts tidy vuln release-check install bench benchmarks compare test-cuda bundle kernels
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -172,6 +172,9 @@ compare: ## benchmarks of PKG beside those of the commit BASE (HEAD), 20 pairs o
 
 test-cuda: cuda bundle ## run the tests on a GPU (GPU=cuda:0), and list the skipped ones
 	CISTERN_TEST_DEVICE=$(GPU) dist/run-tests
+
+benchmarks: cuda bundle ## training steps on this machine's GPU beside PyTorch's and JAX's; needs Python with them
+	python3 dist/benchmarks/benchmarks.py
 
 bundle: ## write dist/: tests and example for a machine with a GPU and without Go
 	$(CUDA) sh device/cuda/bundle.sh

