@@ -12,8 +12,8 @@ import (
 // goroutine claims the queue for the launch, and the worker begins no operation meanwhile. In race
 // builds the worker runs these launches, too, because there a stream must be one goroutine.
 
-// claim lets the caller run one operation in place of the worker; endClaim ends that. It reports
-// whether it succeeded, which needs an empty queue whose worker has been started.
+// claim lets the caller run one operation, brief, in place of the worker; endClaim ends that. It
+// reports whether it succeeded, which needs an empty queue whose worker has been started.
 //
 //go:norace
 func (q *queue) claim() bool {
@@ -69,6 +69,5 @@ func (s *stream) runClaimed(o *op) {
 func (s *stream) finishClaimed(o *op) {
 	o.uses.drop()
 	o.clear()
-	s.queue.giveBack(o)
 	s.queue.endClaim()
 }

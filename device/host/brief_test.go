@@ -174,7 +174,7 @@ func TestBriefKernelsThatDontReturn(t *testing.T) {
 }
 
 // TestBriefLaunchesHoldTheirMemory: the memory of a brief launch can be freed when the launch is
-// over, and a range that is not live is refused.
+// over. A launch that names a range that is not live is refused, and the queue stays usable.
 func TestBriefLaunchesHoldTheirMemory(t *testing.T) {
 	d, s := startedStream(t)
 	p, err := d.Alloc(1 << 10)
@@ -187,6 +187,9 @@ func TestBriefLaunchesHoldTheirMemory(t *testing.T) {
 	require.NoError(t, s.Synchronize(t.Context()))
 	require.NoError(t, d.Free(p))
 	require.ErrorIs(t, s.Launch(l), device.ErrInvalid)
+	done, err := s.Query()
+	require.NoError(t, err)
+	require.True(t, done, "the refused launch has ended")
 }
 
 // TestBusyTimeOfBriefLaunches: the time of brief launches is busy time, on whichever goroutine they

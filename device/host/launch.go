@@ -20,18 +20,28 @@ func (s *stream) queueKernel(l *device.Launch) error {
 	if l == nil || l.Func == nil && (l.Kernel == nil || !s.dev.dry) {
 		return self.Invalid("Launch", 0, "the kernel is nil; on the host device it is Launch.Func, a Go function")
 	}
-	o := s.member.newOp(&s.queue, opLaunch)
+	var o *op
+	claimed := l.Brief && s.member.capture() == nil && s.queue.claim()
+	if claimed {
+		o = &s.queue.brief
+	} else {
+		o = s.member.newOp(&s.queue, opLaunch)
+	}
 	o.kernel, o.name = l.Func, l.Name
 	if l.Captured != nil && o.uses.capture != nil {
 		*l.Captured = true
 	}
 	if err := s.dev.nameLaunch(&o.uses, l); err != nil {
+		if claimed {
+			s.finishClaimed(o)
+			return err
+		}
 		return s.abandon(o, err)
 	}
 	if s.dev.fails(FaultLaunch) {
 		o.fault = launchFailed(o.name, "launch failure on demand")
 	}
-	if l.Brief && o.uses.capture == nil && s.queue.claim() {
+	if claimed {
 		s.runClaimed(o)
 		return nil
 	}

@@ -61,8 +61,9 @@ type queue struct {
 	waiting atomic.Int64
 	claimed atomic.Bool // a caller runs an operation in place of the worker; see brief.go
 	timed   atomic.Bool // a timed event was recorded, so busy time is measured
-	// Time in claims since timed was set; written by the owner of the claim.
+	// Time in claims since timed was set; written by the owner of the claim, as is brief.
 	worked time.Duration
+	brief  op // the operation of a claim
 	_      [64]byte
 
 	// The operation that the worker took last; its next one follows.
@@ -79,6 +80,7 @@ type queue struct {
 func (q *queue) init() {
 	q.work.L = &q.mu
 	q.room.L = &q.mu
+	q.brief.kind = opLaunch
 }
 
 // full reads the worker's counter only if it must. The caller holds the lock.
