@@ -147,7 +147,7 @@ func (d Gradients) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats 
 	switch {
 	case g.err != nil:
 	case want.Input:
-		dx, g.err = rt.into(ctx, op, dst, dy, present([]*Tensor{x}, weight), run)
+		dx, g.err = rt.into(ctx, op, &in, dst, dy, present([]*Tensor{x}, weight), run)
 		if g.err != nil {
 			dx = nil // dst belongs to the caller
 		}

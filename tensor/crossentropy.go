@@ -102,7 +102,7 @@ func (d Gradients) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dl
 	}
 	defer in.release()
 	var room [3]*Tensor
-	return rt.into(ctx, op, dst, logits, present(append(room[:0], labels, dloss), c.Weight), func(out *Tensor) error {
+	return rt.into(ctx, op, &in, dst, logits, present(append(room[:0], labels, dloss), c.Weight), func(out *Tensor) error {
 		if out.bytes == 0 {
 			return nil
 		}

@@ -40,7 +40,7 @@ func (e Elementwise) Dropout(ctx context.Context, dst, x *Tensor, p float64, r R
 		return rt.backend.Do(ctx, c)
 	}
 	if dst != nil {
-		return rt.into(ctx, op, dst, x, present(nil, r.Live), run)
+		return rt.into(ctx, op, &in, dst, x, present(nil, r.Live), run)
 	}
 	out, err := rt.allocResult(ctx, op, &in, x.shape, x, nil)
 	if err != nil {

@@ -24,7 +24,7 @@ func (d Gradients) ReLUBiasGrad(ctx context.Context, dst, dy, y *Tensor) (dx, db
 	if db, err = rt.alloc(ctx, op, y.dtype, y.shape[len(y.shape)-1:]); err != nil {
 		return nil, nil, err
 	}
-	dx, err = rt.into(ctx, op, dst, dy, []*Tensor{y}, func(out *Tensor) error {
+	dx, err = rt.into(ctx, op, &in, dst, dy, []*Tensor{y}, func(out *Tensor) error {
 		if db.bytes == 0 {
 			return nil
 		}

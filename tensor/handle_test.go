@@ -396,6 +396,16 @@ func TestOperandsAreHeldUntilTheirWorkIsQueued(t *testing.T) {
 	assert.Equal(t, int32(1), x.store.refs.Load())
 	assert.Zero(t, y.store.refs.Load())
 
+	dst := put(r, []float32{0, 0})
+	in, err = r.acquire("test", x)
+	require.NoError(t, err)
+	require.NoError(t, r.overwrite("test", &in, dst, x))
+	assert.Equal(t, int32(2), dst.store.refs.Load())
+	require.NoError(t, r.overwrite("test", &in, x, x))
+	assert.Equal(t, int32(2), x.store.refs.Load(), "held already")
+	in.release()
+	assert.Equal(t, int32(1), dst.store.refs.Load())
+
 	gone := put(r, []float32{5})
 	require.NoError(t, gone.store.release(r.ctx)) // between the check and the use
 	_, err = r.acquire("test", x, gone)

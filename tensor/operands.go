@@ -45,15 +45,36 @@ type operands struct {
 }
 
 // acquire checks the tensors and holds their memory until release.
-func (rt *Runtime) acquire(op string, ts ...*Tensor) (operands, error) {
-	in := operands{rt: rt}
-	if err := rt.check(op, ts...); err != nil {
-		return in, err
+func (rt *Runtime) acquire(op string, ts ...*Tensor) (in operands, err error) {
+	if err = rt.check(op, ts...); err == nil {
+		err = in.hold(rt, op, ts...)
 	}
+	return in, err
+}
+
+// acquireFloats is acquire for operands that must have one floating-point dtype.
+func (rt *Runtime) acquireFloats(op string, ts ...*Tensor) (in operands, err error) {
+	if err = rt.checkFloats(op, ts...); err == nil {
+		err = in.hold(rt, op, ts...)
+	}
+	return in, err
+}
+
+// acquireAlike is acquireFloats for operands of one shape.
+func (rt *Runtime) acquireAlike(op string, ts ...*Tensor) (in operands, err error) {
+	if err = rt.checkAlike(op, ts...); err == nil {
+		err = in.hold(rt, op, ts...)
+	}
+	return in, err
+}
+
+// hold adds checked tensors to the operands.
+func (in *operands) hold(rt *Runtime, op string, ts ...*Tensor) error {
+	in.rt = rt
 	for _, t := range ts {
 		if !t.store.retain() {
 			in.release()
-			return operands{}, fmt.Errorf("tensor: %s: %w: %v", op, ErrReleased, t)
+			return fmt.Errorf("tensor: %s: %w: %v", op, ErrReleased, t)
 		}
 		in.stores[in.n] = t.store
 		in.n++
@@ -61,25 +82,7 @@ func (rt *Runtime) acquire(op string, ts ...*Tensor) (operands, error) {
 	if c := rt.capturing.Load(); c != nil {
 		c.keep(in.stores[:in.n])
 	}
-	return in, nil
-}
-
-// acquireFloats is acquire for operands that must have one floating-point dtype.
-func (rt *Runtime) acquireFloats(op string, ts ...*Tensor) (operands, error) {
-	in, err := rt.acquire(op, ts...)
-	if err != nil {
-		return in, err
-	}
-	return in.unless(wantFloats(op, ts...))
-}
-
-// acquireAlike is acquireFloats for operands of one shape.
-func (rt *Runtime) acquireAlike(op string, ts ...*Tensor) (operands, error) {
-	in, err := rt.acquireFloats(op, ts...)
-	for i := 1; i < len(ts) && err == nil; i++ {
-		in, err = in.unless(sameShape(op, ts[0], ts[i]))
-	}
-	return in, err
+	return nil
 }
 
 // unless releases the operands if err is not nil.
@@ -135,6 +138,27 @@ func (t *Tensor) shares(b *Tensor) bool {
 
 func overlapError(op string) error {
 	return fmt.Errorf("tensor: %s: %w: the operands overlap in memory", op, ErrInvalid)
+}
+
+// checkFloats is check for tensors that must have one floating-point dtype.
+func (rt *Runtime) checkFloats(op string, ts ...*Tensor) error {
+	if err := rt.check(op, ts...); err != nil {
+		return err
+	}
+	return wantFloats(op, ts...)
+}
+
+// checkAlike is checkFloats for tensors of one shape.
+func (rt *Runtime) checkAlike(op string, ts ...*Tensor) error {
+	if err := rt.checkFloats(op, ts...); err != nil {
+		return err
+	}
+	for _, t := range ts[1:] {
+		if err := sameShape(op, ts[0], t); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // wantFloats checks that the tensors have one floating-point dtype.

@@ -44,7 +44,7 @@ func (d Gradients) PReLUGrad(ctx context.Context, dst, dy, x, weight *Tensor) (*
 	if err != nil {
 		return nil, err
 	}
-	return d.rt.into(ctx, op, dst, dy, []*Tensor{x, weight}, func(dx *Tensor) error { return d.rt.prelu(ctx, backend.PReLUGrad, c, dx, dy, x, weight) })
+	return d.rt.into(ctx, op, &in, dst, dy, []*Tensor{x, weight}, func(dx *Tensor) error { return d.rt.prelu(ctx, backend.PReLUGrad, c, dx, dy, x, weight) })
 }
 
 // PReLUWeightGrad returns the gradient of the weight in [Elementwise.PReLU]. weights is the number

@@ -75,7 +75,7 @@ func (rt *Runtime) outcome(ctx context.Context, o *opSpec, in *operands, shape S
 		x.overwritten()
 		return x, nil
 	case o.to == into && o.dst != nil:
-		return o.dst, rt.overwrite(o.name, o.dst, ts[0], ts[1:]...)
+		return o.dst, rt.overwrite(o.name, in, o.dst, ts[0], ts[1:]...)
 	case o.dtype != 0:
 		return rt.alloc(ctx, o.name, o.dtype, shape)
 	default:
@@ -84,25 +84,30 @@ func (rt *Runtime) outcome(ctx context.Context, o *opSpec, in *operands, shape S
 }
 
 // into runs a kernel whose result goes to dst or, if that is nil, to a new tensor, of the shape and
-// dtype of like. dst may be like, but must overlap no other tensor that the kernel reads.
-func (rt *Runtime) into(ctx context.Context, op string, dst, like *Tensor, others []*Tensor, run func(out *Tensor) error) (*Tensor, error) {
+// dtype of like. dst may be like, but must overlap no other tensor that the kernel reads. in holds
+// like, and then dst, too.
+func (rt *Runtime) into(ctx context.Context, op string, in *operands, dst, like *Tensor, others []*Tensor, run func(out *Tensor) error) (*Tensor, error) {
 	if dst == nil {
 		return rt.result(ctx, op, like.dtype, like.shape, run)
 	}
-	if err := rt.overwrite(op, dst, like, others...); err != nil {
+	if err := rt.overwrite(op, in, dst, like, others...); err != nil {
 		return nil, err
 	}
 	return dst, run(dst)
 }
 
-// overwrite checks dst, to which an operation writes a result of the shape and dtype of like, and
-// counts the write. dst may be like, but must overlap no other tensor that the operation reads.
-func (rt *Runtime) overwrite(op string, dst, like *Tensor, others ...*Tensor) error {
-	in, err := rt.acquireAlike(op, dst, like)
-	if err != nil {
-		return err
+// overwrite checks dst, to which an operation writes a result of the shape and dtype of like, holds
+// it in in, which holds like, and counts the write. dst may be like, but must overlap no other
+// tensor that the operation reads.
+func (rt *Runtime) overwrite(op string, in *operands, dst, like *Tensor, others ...*Tensor) error {
+	if dst != like {
+		if err := rt.checkAlike(op, dst, like); err != nil {
+			return err
+		}
+		if err := in.hold(rt, op, dst); err != nil {
+			return err
+		}
 	}
-	defer in.release()
 	if dst.overlaps(like) || slices.ContainsFunc(others, dst.overlaps) {
 		return overlapError(op)
 	}

@@ -2,7 +2,6 @@ package hostop
 
 import (
 	"sync"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/internal/invariants"
@@ -14,7 +13,6 @@ import (
 // hold a thousand of them. It is reused after the kernel has run, except that the args of a
 // captured launch belong to the graph.
 type args struct {
-	next     atomic.Pointer[args] // in the list for reuse
 	Op       backend.Op
 	dtype    backend.Dtype
 	captured bool // set by the stream before the kernel can run
@@ -90,27 +88,12 @@ func (a *args) own() []float64 {
 	return a.more.own[:]
 }
 
-// spare holds args for reuse. The stream's goroutine returns them without a lock. In race builds
-// all args are new, because a reused address would order the streams that used it.
-type spare struct {
-	mu       sync.Mutex
-	first    *args
-	_        [48]byte
-	returned atomic.Pointer[args]
-}
+// spare holds args for reuse. In race builds all args are new, because a reused address would order
+// the streams that used it.
+type spare struct{ free sync.Pool }
 
 func (s *spare) take() *args {
-	var a *args
-	if !race.Enabled {
-		s.mu.Lock()
-		if s.first == nil {
-			s.first = s.returned.Swap(nil)
-		}
-		if a = s.first; a != nil {
-			s.first = a.next.Load()
-		}
-		s.mu.Unlock()
-	}
+	a, _ := s.free.Get().(*args)
 	if a == nil {
 		a = new(args)
 		a.run = func() {
@@ -136,11 +119,5 @@ func (s *spare) giveBack(a *args) {
 	if invariants.Enabled {
 		a.f = func(*args) { panic("hostop: a kernel runs again after its arguments were given back") }
 	}
-	for {
-		first := s.returned.Load()
-		a.next.Store(first)
-		if s.returned.CompareAndSwap(first, a) {
-			return
-		}
-	}
+	s.free.Put(a)
 }
