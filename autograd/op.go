@@ -395,6 +395,11 @@ var spent = &Tape{ctx: context.Background(), slab: new(slab)}
 // end frees the call's own tensors and returns the record to the pool.
 func (c *Call) end() {
 	c.doneOwn()
+	c.recycle()
+}
+
+// recycle returns the record to the pool, unless the caller may hold the Call.
+func (c *Call) recycle() {
 	if c.kind == nil || c.kind.fresh {
 		c.saved = nil
 		return

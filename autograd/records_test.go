@@ -48,7 +48,8 @@ func (b *core) read(x *tensor.Tensor) []float64 {
 }
 
 // TestRecords: a record is empty when an operation takes it, belongs to one operation at a time,
-// and is returned once: after its backward step, or at once by an operation that is not recorded.
+// and is returned once: after its backward step, at once by an operation that is not recorded, or
+// when the tape ends.
 // The Call of a Func is never returned.
 func TestRecords(t *testing.T) {
 	b := openCore(t)
@@ -99,7 +100,16 @@ func TestRecords(t *testing.T) {
 			}
 			require.Equal(t, c.records, free, c.name)
 		}
+		tape.LayerNorm(tape.Leaf(x), nil, nil, 0, 2)
+		var unrun []*Call
+		for i := range tape.nodes {
+			unrun = append(unrun, tape.nodes[i].call)
+		}
+		require.Equal(t, c.record, len(unrun) > 0)
 		require.NoError(t, tape.Close())
+		for _, call := range unrun {
+			require.Same(t, spent, call.tape, c.name)
+		}
 	}
 
 	var held []*Call

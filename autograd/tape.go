@@ -425,7 +425,11 @@ func (s *slab) recycle() {
 	}
 }
 
+// forget empties the lists. The tensors that the calls own belong to the tape's lifetime.
 func (s *slab) forget() {
+	for i := range s.nodes {
+		s.nodes[i].call.recycle()
+	}
 	clear(s.nodes)
 	clear(s.values)
 	clear(s.saved)
