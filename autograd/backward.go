@@ -174,10 +174,12 @@ func (t *Tape) steps() {
 		if g := n.out.grad; g != nil {
 			if err := n.fresh(); err != nil {
 				t.fail(n.Name()+" backward", err)
+				n.abandon()
 				return
 			}
 			t.setModule(n.module)
 			if !t.hookLoad(n, i) {
+				n.abandon()
 				return
 			}
 			n.out.grad = nil

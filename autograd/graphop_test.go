@@ -257,7 +257,7 @@ var graphOps = []graphOp{
 		front := []array{{slices.Insert(slices.Clone(xs[0].shape), 0, 1), xs[0].data}, {slices.Insert(slices.Clone(xs[1].shape), 0, 1), xs[1].data}}
 		return joined(0, front), true
 	}, func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable { return t.Stack(0, vs...) }},
-	{"Softmax", 1, nil, func(_ *domain, p params, xs []array) (array, bool) { return xs[0].softmax() },
+	{"Softmax", 1, nil, func(_ *domain, p params, xs []array) (array, bool) { return xs[0].softmax(), true },
 		func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable { return t.Softmax(vs[0]) }},
 	{"MatMul", 2, flags, func(_ *domain, p params, xs []array) (array, bool) { return matmul(xs[0], xs[1], p.transA, p.transB) },
 		func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {

@@ -182,8 +182,8 @@ func (a array) transposedIf(yes bool) array {
 	return y
 }
 
-// softmax is of the rows along the last dimension, and false for a scalar.
-func (a array) softmax() (array, bool) {
+// softmax is of the rows along the last dimension. A scalar is a row.
+func (a array) softmax() array {
 	y, n := zeros(a.shape...), 1
 	if rank := len(a.shape); rank > 0 {
 		n = a.shape[rank-1]
@@ -197,12 +197,12 @@ func (a array) softmax() (array, bool) {
 			y.data[from+j] = math.Exp(v) / total
 		}
 	}
-	return y, true
+	return y
 }
 
 // crossEntropy is the mean of -log softmax at the labels.
 func (a array) crossEntropy(labels []int32) array {
-	p, _ := a.softmax()
+	p := a.softmax()
 	y := zeros()
 	for row, label := range labels {
 		y.data[0] -= math.Log(p.at([]int{row, int(label)})) / float64(len(labels))

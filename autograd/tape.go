@@ -345,7 +345,7 @@ func (n *Node) Saved() iter.Seq[*Variable] {
 func (n *Node) Own() []*tensor.Tensor { return n.call.own }
 
 // records are free records, by kind. Op.Apply takes one. Call.end returns it after the backward
-// step, or at once if no node was recorded.
+// step, when the tape ends, or at once if no node was recorded.
 type records struct{ free [][]*Call }
 
 // take removes and returns a record of a kind, or returns nil.

@@ -27,7 +27,7 @@ for source in $(find . -name '*.cu' -not -path './dist/*' | LC_ALL=C sort); do
 			exit 1
 		fi
 		if ! ptxas --version | grep -q 'release 12\.'; then
-			echo "$(command -v ptxas) is not of CUDA 12; Dockerfile.dev has commands that install one" >&2
+			echo "ptxas ($(command -v ptxas || echo none)) is not of CUDA 12; Dockerfile.dev has commands that install one" >&2
 			exit 1
 		fi
 		target=$(sed -n '1s/^\/\/ target \(compute_[0-9]*\)$/\1/p' "$source")

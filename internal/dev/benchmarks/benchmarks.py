@@ -5,9 +5,10 @@
 
 Each round times every case once by every way: this project captured, PyTorch called, replayed as a
 CUDA graph and compiled (mode reduce-overhead), JAX. The table has the medians of the rounds in
-microseconds, and this project's peak of allocated memory beside PyTorch's. An interrupt ends the
-rounds. Products are in float32 without TF32, or in bfloat16 by PyTorch's autocast. PyTorch and JAX
-train on one batch on the GPU; BenchmarkStep also loads its batches, as the example does.
+microseconds. An interrupt ends the rounds. Products are in float32 without TF32, or in bfloat16 by
+PyTorch's autocast. PyTorch takes steps of AdamW and JAX of Adam, on one batch that is on the GPU.
+BenchmarkTraining is the example, which also loads its batches, sets the rate of each step, and clips
+the gradients of its LSTM.
 """
 import argparse
 import datetime
@@ -19,11 +20,12 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+WAYS = "called", "graph", "compile", "jax"
 
 # This project's benchmarks: the folder of the test binary, and the steps of a run.
 BENCHMARKS = {
     "BenchmarkModel": ("autograd", "300x"),
-    "BenchmarkStep": ("examples/mnist", "300x"),
+    "BenchmarkTraining": ("examples/mnist", "300x"),
     "BenchmarkGPT": ("autograd", "10x"),
 }
 
@@ -32,13 +34,11 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=20)
     p.add_argument("--case", default="", help="a regular expression of the cases; default: all")
-    p.add_argument("--ways", default="called,graph,compile,jax", help="PyTorch's ways, and jax")
-    p.add_argument("--bundle", default=os.path.join(HERE, ".."), help="the folder that make bundle writes")
     return p.parse_args()
 
 
-def ours(cases, a):
-    """Of each case, the microseconds of a captured step and the peak in MiB."""
+def ours(cases):
+    """Of each case, the microseconds of a captured step."""
     environment = dict(os.environ, CISTERN_TEST_DEVICE=os.environ.get("CISTERN_TEST_DEVICE", "cuda:0"))
     found = {}
     for benchmark, (folder, times) in BENCHMARKS.items():
@@ -49,20 +49,21 @@ def ours(cases, a):
         if folder == "autograd":
             levels.append("captured")
         pattern = "/".join(f"^({level})$" for level in [benchmark] + levels)
-        folder = os.path.abspath(os.path.join(a.bundle, folder))
-        command = [os.path.join(folder, "package.test"), "-test.run", "^$", "-test.bench", pattern, "-test.benchtime", times]
+        folder = os.path.join(HERE, "..", folder)
+        command = [os.path.join(folder, "package.test"), "-test.run", "^$"]
+        command += ["-test.bench", pattern, "-test.benchtime", times]
         out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment)
         for line in out.stdout.splitlines():
-            m = re.match(r"(Benchmark.*?)(?:/captured)?(?:-\d+)?\s.*?([\d.]+) ns/op.*?([\d.]+) MiB-at-most", line)
+            m = re.match(r"(Benchmark.*?)(?:/captured)?(?:-\d+)?\s.*?([\d.]+) ns/op", line)
             if m:
-                found[m[1]] = float(m[2]) / 1e3, float(m[3])
+                found[m[1]] = float(m[2]) / 1e3
     if missing := [c for c in cases if c not in found]:
         raise RuntimeError(f"the programs printed no times of {', '.join(missing)}")
     return found
 
 
 def torch_stepper(case, way):
-    """A function that queues n steps and waits for them, and the peak in MiB beside what other cases hold."""
+    """A function that queues n steps and waits for them."""
     import torch
     import torch.nn.functional as F
 
@@ -70,11 +71,9 @@ def torch_stepper(case, way):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     make, data, half = models.CASES[case]
     torch.manual_seed(1)
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
     model, (x, y) = make().cuda(), data()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True, capturable=way == "graph")
-    forward = torch.compile(model, mode="reduce-overhead") if way == "compile" else model
+    forward = torch.compile(model, mode="reduce-overhead", dynamic=False) if way == "compile" else model
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -104,10 +103,11 @@ def torch_stepper(case, way):
         torch.cuda.synchronize()
     run.holds = step  # a graph does not hold what it reads
     run(8)
-    return run, (torch.cuda.max_memory_allocated() - before) / 2**20
+    return run
 
 
 def timed(run, n):
+    run(3)  # the GPU was idle
     began = time.perf_counter()
     run(n)
     return (time.perf_counter() - began) / n * 1e6
@@ -120,16 +120,13 @@ def main():
 
     import models
     cases = [c for c in models.CASES if re.search(a.case, c)]
-    ours(cases, a)  # warms up, and fails before PyTorch compiles
-    ways = [w for w in a.ways.split(",") if w]
-    steppers, times, peaks = {}, {}, {case: [0, None] for case in cases}
+    ours(cases)  # warms up, and fails before PyTorch compiles
+    steppers, times = {}, {}
     for case in cases:
-        for way in ways:
+        for way in WAYS:
             try:
                 if way != "jax":
-                    steppers[case, way], peak = torch_stepper(case, way)
-                    if way == "called":
-                        peaks[case][1] = peak
+                    steppers[case, way] = torch_stepper(case, way)
                 elif case in ("BenchmarkModel/mlp", "BenchmarkModel/mlp1024"):
                     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
                     import jax_mlp
@@ -140,30 +137,28 @@ def main():
     rounds = 0
     try:
         while rounds < a.rounds:
-            mine = ours(cases, a)
-            others = {key: timed(run, 5 if "gpt12" in key[0] else 100) for key, run in steppers.items()}
+            mine = ours(cases)
+            others = {key: timed(run, 10 if "gpt12" in key[0] else 100) for key, run in steppers.items()}
             rounds += 1
-            for case, (us, mib) in mine.items():
+            for case, us in mine.items():
                 times.setdefault((case, "ours"), []).append(us)
-                peaks[case][0] = max(peaks[case][0], mib)
             for key, us in others.items():
                 times.setdefault(key, []).append(us)
     except KeyboardInterrupt:
         if not rounds:
             raise
 
-    print(f"{torch.cuda.get_device_name()}, {datetime.date.today()}, PyTorch {torch.__version__}, {rounds} rounds in")
-    print("turns, medians of a step in µs; MiB allocated at most, ours and PyTorch's called:\n")
-    heads = [f"PyTorch, {w}" if w != "jax" else "JAX" for w in ways]
-    line("case", "ours, captured", *heads, "ours / best", "MiB")
-    line(*["---"] * (4 + len(ways)))
+    versions = f"PyTorch {torch.__version__}" + (f", JAX {sys.modules['jax'].__version__}" if "jax" in sys.modules else "")
+    print(f"{torch.cuda.get_device_name()}, {datetime.date.today()}, {versions},")
+    print(f"{rounds} rounds in turns, medians of a step in µs:\n")
+    line("case", "ours, captured", *(f"PyTorch, {w}" if w != "jax" else "JAX" for w in WAYS), "ours / best")
+    line(*["---"] * (3 + len(WAYS)))
     for case in cases:
         mine = statistics.median(times[case, "ours"])
-        others = [statistics.median(times[case, w]) if (case, w) in times else None for w in ways]
+        others = [statistics.median(times[case, w]) if (case, w) in times else None for w in WAYS]
         known = [t for t in others if t is not None]
-        cells = [f"{t:,.0f}" if t is not None else "–" for t in [mine] + others]
-        peak = ", ".join(f"{p:,.0f}" for p in peaks[case] if p is not None)
-        line(f"`{case}`", *cells, f"{mine / min(known):.2f}" if known else "–", peak)
+        cells = [f"{t:,.0f}" if t is not None else "" for t in [mine] + others]
+        line(f"`{case}`", *cells, f"{mine / min(known):.2f}" if known else "")
 
 
 def line(*cells):

@@ -1,4 +1,4 @@
-"""The models of BenchmarkModel and BenchmarkGPT of package autograd, and of BenchmarkStep of examples/mnist, in PyTorch."""
+"""The models of BenchmarkModel and BenchmarkGPT (autograd) and BenchmarkTraining (examples/mnist), in PyTorch."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -107,8 +107,8 @@ CASES = {
     "BenchmarkModel/lstm": (Rows, pictures(128, 1, 28, 28), False),
     "BenchmarkGPT/gpt12/float32": (lambda: GPT(12, 12, 768, 512, 50304), tokens(8, 512, 50304), False),
     "BenchmarkGPT/gpt12/bfloat16": (lambda: GPT(12, 12, 768, 512, 50304), tokens(8, 512, 50304), True),
-    "BenchmarkStep/cnn": (cnn, pictures(128, 1, 28, 28), False),
-    "BenchmarkStep/resnet": (lambda: resnet([32, 32, 64, 128]), pictures(128, 1, 28, 28), False),
-    "BenchmarkStep/vit": (ViT, pictures(128, 1, 28, 28), False),
-    "BenchmarkStep/lstm": (Rows, pictures(128, 1, 28, 28), False),
+    "BenchmarkTraining/cnn": (cnn, pictures(128, 1, 28, 28), False),
+    "BenchmarkTraining/resnet": (lambda: resnet([32, 32, 64, 128]), pictures(128, 1, 28, 28), False),
+    "BenchmarkTraining/vit": (ViT, pictures(128, 1, 28, 28), False),
+    "BenchmarkTraining/lstm": (Rows, pictures(128, 1, 28, 28), False),
 }

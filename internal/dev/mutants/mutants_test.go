@@ -124,8 +124,8 @@ func TestNamesOfTests(t *testing.T) {
 	require.ErrorContains(t, testNames{}.find(root, &mutant{pkg: "./sum", test: "./sum", run: "("}), "error parsing regexp")
 }
 
-// TestPackagesOfOtherModules: lists in a folder with a go.mod of its own, such as dist, are not those
-// of the module.
+// TestPackagesOfOtherModules: lists in a folder with a go.mod of its own, such as dist, are not
+// those of the module.
 func TestPackagesOfOtherModules(t *testing.T) {
 	root := module(t, list)
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "dist/sum"), 0o700))

@@ -6,10 +6,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
-// The kernels of conv_run.cu are for the most frequent windows without dilation: 3 by 3 with a stride
-// of 1 or 2, and 5 by 5 with a stride of 1. They read each number once for as many results as a
-// thread's registers hold, whereas the tiled kernels find the position of every element of the large
-// factor anew.
+// The kernels of conv_run.cu are for the most frequent windows without dilation: 3 by 3 with a
+// stride of 1 or 2, and 5 by 5 with a stride of 1. They read each number once for as many results
+// as a thread's registers hold, whereas the tiled kernels find the position of every element of the
+// large factor anew.
 
 // The sizes of the work of a thread and of a block.
 const (

@@ -1,6 +1,6 @@
-// Convolutions with small windows, without dilation and with a stride of 1 or 2. A thread computes a run of four
-// results, one below the other, in eight channels. It uses each number that it reads for all of
-// them, and neighbouring threads read neighbouring pixels.
+// Convolutions with small windows, without dilation and with a stride of 1 or 2. A thread computes
+// a run of four results, one below the other, in eight channels. It uses each number that it reads
+// for all of them, and neighbouring threads read neighbouring pixels.
 
 #include "conv.h"
 
@@ -27,8 +27,8 @@ template <int threads, int loads, int all, class R, class W> static __device__ v
 template <int area> struct shared_weights {
 	__align__(16) float at[kept][area][across];
 
-	// fill reads the weights of channels of x from c0 on, and of y from k0 on. In a gradient of x the
-	// two are swapped, and mirrored turns the window around.
+	// fill reads the weights of channels of x from c0 on, and of y from k0 on. In a gradient of x
+	// the two are swapped, and mirrored turns the window around.
 	template <bool swapped, bool mirrored> __device__ void fill(const float *w, const plan &d, i64 g, i64 k0, int c0) {
 		__syncthreads();
 		keep<128, 9, kept * area * across>(
@@ -137,10 +137,11 @@ static __device__ void run(float *y, const float *x, const float *w, const float
 	}
 }
 
-// grad_by_2 is the gradient of x for a window of 3 by 3 and a stride of 2. d is the plan with x and y
-// swapped: d.h and d.w are the size of dy, d.p and d.q that of dx. A thread computes four rows by two
-// columns of pixels, the first of which is at an even position in the padded picture. A pixel at an
-// even position takes rows 0 and 2 of the window, one at an odd position row 1; so with columns.
+// grad_by_2 is the gradient of x for a window of 3 by 3 and a stride of 2. d is the plan with x and
+// y swapped: d.h and d.w are the size of dy, d.p and d.q that of dx. A thread computes four rows by
+// two columns of pixels, the first of which is at an even position in the padded picture. A pixel
+// at an even position takes rows 0 and 2 of the window, one at an odd position row 1. The same
+// holds for columns.
 static __device__ void grad_by_2(float *dx, const float *dy, const float *w, const plan &d) {
 	__shared__ shared_weights<9> weights;
 	const int high = (int)(d.p + d.ph + 3) / 4, wide = (int)(d.q + d.pw + 1) / 2, pixels = (int)(d.h * d.w);
@@ -216,9 +217,9 @@ extern "C" __global__ void __launch_bounds__(128) conv_input_grad_run_3_by_2_f32
 	grad_by_2(dx, dy, w, d);
 }
 
-// The gradient of the weights of a window of 3 by 3. A block computes 16 channels of x by four times
-// as many of y as a thread has, and iterates over tiles of 4 rows of positions. A thread has a row
-// of these, some channels of y and one of x, and keeps the elements of x that it sees.
+// The gradient of the weights of a window of 3 by 3. A block computes 16 channels of x by four
+// times as many of y as a thread has, and iterates over tiles of 4 rows of positions. A thread has a
+// row of these, some channels of y and one of x, and keeps the elements of x that it sees.
 enum { channels = 16, tile_rows = 4 };
 
 template <int own, int tile_cols> static __device__ void weight_grad(float *dw, const float *dy, const float *x, u64 parts, const plan &d) {
