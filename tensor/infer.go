@@ -117,6 +117,8 @@ func (rt *Runtime) inferRows(o *opSpec, c *backend.Call, axes []int, ts []*Tenso
 		return nil, err
 	case o.infer == rows:
 		err = sameShape(o.name, ts[0], ts[len(ts)-1])
+	case r.Cols > math.MaxInt32:
+		err = fmt.Errorf("tensor: %s: %w: %v: want a dimension of at most 2^31-1, as the index is int32", o.name, ErrUnsupported, x)
 	case r.Cols == 0:
 		err = fmt.Errorf("tensor: %s: %w: the dimension of %v is 0: there is nothing to choose from", o.name, ErrShape, x)
 	default:

@@ -18,8 +18,8 @@ func (l Layers) Sort(ctx context.Context, x *Tensor, axis int, descending bool) 
 // smallest in ascending order, and their indices in it as int32 (torch.topk). They are the first
 // elements of [Layers.Sort]. Of equal elements the first are taken; PyTorch takes any. On a GPU, a
 // sort needs 8 bytes of scratch memory for each element, or 16 in float64, and twice that if the
-// dimension has more than 2,048. TopK with k up to 1,024 needs less than k/128 or k/64 bytes for
-// each element of a long dimension.
+// dimension has more than 2,048. TopK with k up to 1,024 needs about k/256 or k/128 bytes for
+// each element of a dimension of many thousands.
 func (l Layers) TopK(ctx context.Context, x *Tensor, k, axis int, largest bool) (values, index *Tensor, err error) {
 	if k < 0 {
 		return nil, nil, fmt.Errorf("tensor: TopK: %w: k is %d: want at least 0", ErrInvalid, k)

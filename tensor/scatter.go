@@ -12,7 +12,8 @@ import (
 // dimension (torch.scatter). index and src have one shape, which follows the rules of
 // [Layers.Gather]. src has x's dtype, which may be any. If several elements go to one position, the
 // last along the dimension stays, in every run. An index outside the dimension sets nothing, and is
-// reported as by [Layers.IndexSelect]. A GPU uses 4 bytes of scratch memory for each element of x.
+// reported as by [Layers.IndexSelect]. On a GPU an index with more than one element along the axis
+// takes 4 bytes of scratch memory for each element of x, and has fewer than 2^32-1 elements.
 func (l Layers) Scatter(ctx context.Context, x *Tensor, axis int, index, src *Tensor) (*Tensor, error) {
 	rt := l.rt
 	const op = "Scatter"
@@ -47,7 +48,8 @@ func (d Gradients) ScatterGrad(ctx context.Context, dy *Tensor, axis int, index 
 // [Layers.Gather]. The elements for one position are added in their order, so that the result is
 // the same in every run. An index outside the dimension adds nothing, and is reported as by
 // [Layers.IndexSelect]. The gradient of x is dy, and the gradient of src is [Layers.Gather] of dy.
-// A GPU uses 16 bytes of scratch memory for each index.
+// A GPU uses up to 16 bytes of scratch memory for each index, and takes fewer than 2^32-1 indices
+// and elements.
 func (l Layers) ScatterAdd(ctx context.Context, x *Tensor, axis int, index, src *Tensor) (*Tensor, error) {
 	rt := l.rt
 	const op = "ScatterAdd"

@@ -40,6 +40,10 @@ func TestConvolutionsByRuns(t *testing.T) {
 		runTrial(t, r, rand.New(rand.NewPCG(uint64(i), 7)), operation[float32]{"Conv", func(c *trial[float32]) {
 			c.kind = ordinary
 			c.convolve(one)
+			for d := range 2 {
+				one.c.OutputPadding = append(one.c.OutputPadding, v.In[d]+2*v.Pad[d]-v.Window[d]-(v.Out[d]-1)*v.Stride[d])
+			}
+			c.convolveTransposed(one)
 		}})
 	}
 }

@@ -63,12 +63,15 @@ func (c *trial[T]) convolution(transposed bool) convCase {
 		return [2]int{a, n(most) - 1}
 	}
 	v.Window, v.Stride, v.Pad, v.Dilation = spread(4), spread(3), spread(3), spread(2)
-	more := [2]int{}
+	more, stride := [2]int{}, 1
+	if runs == 3 {
+		stride = n(2)
+	}
 	for d := range 2 {
 		v.Window[d], v.Stride[d], v.Dilation[d] = v.Window[d]+1, v.Stride[d]+1, v.Dilation[d]+1
 		v.In[d] = n(side)
 		if runs > 0 {
-			v.Window[d], v.Stride[d], v.Dilation[d], v.In[d] = runs, 1, 1, side/2+n(side/2)
+			v.Window[d], v.Stride[d], v.Dilation[d], v.In[d] = runs, stride, 1, side/2+n(side/2)
 		}
 		if transposed {
 			more[d] = c.rand.IntN(max(v.Stride[d], v.Dilation[d]))
@@ -155,8 +158,9 @@ func (c *trial[T]) finiteOperand(shape []int) *operand[T] {
 	return c.operand(shape...)
 }
 
-func convTransposeTrial[T kernel.Float](c *trial[T]) {
-	v := c.convolution(true)
+func convTransposeTrial[T kernel.Float](c *trial[T]) { c.convolveTransposed(c.convolution(true)) }
+
+func (c *trial[T]) convolveTransposed(v convCase) {
 	x, w := c.operand(v.y...), c.finiteOperand(v.w)
 	bias, b := c.biasOf(v.Groups*v.C, v.bias)
 	f := c.r.ConvTranspose2d

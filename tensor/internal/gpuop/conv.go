@@ -24,7 +24,7 @@ var (
 	direct = newConvTile("direct", 1, 1)
 
 	// A thread computes a run of results.
-	run3    = convTile{named("conv_run_3"), named("conv_input_grad_run_3"), named("conv_weight_grad_run_3"), 1, 1}
+	run3    = convTile{named("conv_run_3"), named("conv_input_grad_run_3"), 0, 1, 1}
 	run3By2 = convTile{named("conv_run_3_by_2"), named("conv_input_grad_run_3_by_2"), 0, 1, 1}
 	run5    = convTile{named("conv_run_5"), named("conv_input_grad_run_5"), 0, 1, 1}
 

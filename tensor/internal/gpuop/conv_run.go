@@ -31,7 +31,7 @@ type weightRuns struct {
 }
 
 var (
-	weightRuns3 = weightRuns{run3.weightGrad, 16, 32}
+	weightRuns3 = weightRuns{named("conv_weight_grad_run_3"), 16, 32}
 	weightWide  = weightRuns{named("conv_weight_grad_run_3_wide"), 32, 32}
 	weightSmall = weightRuns{named("conv_weight_grad_run_3_small"), 32, 16}
 )

@@ -59,6 +59,8 @@ func (s *launched) Launch(l *device.Launch) error {
 	return nil
 }
 
+func (s *launched) Memset(device.Ptr, byte, int64) error { return nil }
+
 // rig is a backend without a device, and its environment.
 type rig struct {
 	*Backend

@@ -125,8 +125,13 @@ func gatherGrad(ctx context.Context, l *launcher, k name) error {
 	if uint64(max(n, all)) >= math.MaxUint32 {
 		return fmt.Errorf("%w: %d indices of %d elements; kernels take fewer than 2^32-1 of each", backend.ErrUnsupported, n, all)
 	}
-	return l.inScratch(ctx, 2*8*n, func(room device.Range) error {
-		order, spare := cut(room, 8*n)
+	const key = 8
+	merged := 0
+	if n > sortedRun {
+		merged = key * n
+	}
+	return l.inScratch(ctx, key*n+merged, func(scratch device.Range) error {
+		order, spare := cut(scratch, key*n)
 		err := l.sorted(order, spare, func(to device.Range) error {
 			return l.Memory(to, backend.Write).index().Word(n).operands(3).gathered().run(sortGathered)
 		})
@@ -137,15 +142,15 @@ func gatherGrad(ctx context.Context, l *launcher, k name) error {
 	})
 }
 
-// scatter sets one thread per element of the index. Unless these select distinct elements, another
-// launch finds the last one for each element.
+// scatter sets one thread per element of the index. If several may select one element, another
+// launch finds the last of them.
 func scatter(ctx context.Context, l *launcher, k name) error {
 	n, all := l.arg(2).Count(), l.arg(0).Count()
 	run := func(last device.Range) error {
 		l.Each(n).operands(0, 1).Bits(l.Dtype.Bits(l.c.C[0])).index().operands(3).Memory(last, backend.Read)
 		return l.gathered().run(k)
 	}
-	if l.c.Plan.(*plan.Gather).Distinct || all == 0 {
+	if g := l.c.Plan.(*plan.Gather); g.Distinct || g.Length == 1 || all == 0 {
 		return run(device.Range{})
 	}
 	if uint64(n) >= math.MaxUint32 {

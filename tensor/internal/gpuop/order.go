@@ -40,8 +40,8 @@ func sortRows(ctx context.Context, l *launcher, k name) error {
 	if cols > sortedRun {
 		two = rows * first(first(cols)) * key
 	}
-	return l.inScratch(ctx, one+two, func(room device.Range) error {
-		sorted, other := cut(room, one)
+	return l.inScratch(ctx, one+two, func(scratch device.Range) error {
+		sorted, other := cut(scratch, one)
 		runs := func(name string, to device.Range) *launcher {
 			l.again(name).Blocks(rows*((cols+sortedRun-1)/sortedRun), threads(2*min(cols, sortedRun), sortedRun/2), 1)
 			return l.Memory(to, backend.Write)

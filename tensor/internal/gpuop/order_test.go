@@ -36,3 +36,19 @@ func TestFirstsOfARow(t *testing.T) {
 		assert.Len(t, r.all, c.launches, "%d of %d", c.keep, c.cols)
 	}
 }
+
+// TestIndicesOfColumns: an index with one element along the axis needs no scratch memory in a
+// scatter.
+func TestIndicesOfColumns(t *testing.T) {
+	r := newRig(t)
+	for length, scratch := range map[int]int64{1: 0, 2: 4 * 1000} {
+		call := r.NewCall(backend.Scatter, backend.Float32)
+		for range backend.Scatter.Roles() {
+			call.Add(memory(1<<12, backend.Float32, 1000))
+		}
+		call.Plan = &plan.Gather{Columns: plan.NewPlacement([]int{10}, []int{1}, []int{1}), Length: length, IndexStride: 1, Rows: 100, XStride: 1}
+		r.scratch = 0
+		require.NoError(t, r.Do(t.Context(), call))
+		assert.Equal(t, scratch, r.scratch, "%d indices of a column", length)
+	}
+}

@@ -6,8 +6,8 @@
 
 enum { down = 4, across = 8, kept = 16, part_channels = 64 };
 
-// keep writes the values read at thread, thread + threads, … below all. A number of loads are in
-// flight before the first is written.
+// keep writes the values read at thread, thread + threads, … below all. That many loads are in
+// flight before the first is written. It also reads at all and after, and drops these values.
 template <int threads, int loads, int all, class R, class W> static __device__ void keep(R read, W write) {
 #pragma unroll 1
 	for (int from = threadIdx.x; from < all; from += loads * threads) {
@@ -142,7 +142,7 @@ static __device__ void run(float *y, const float *x, const float *w, const float
 // two columns of pixels, the first of which is at an even position in the padded picture. A pixel
 // at an even position takes rows 0 and 2 of the window, one at an odd position row 1. The same
 // holds for columns.
-static __device__ void grad_by_2(float *dx, const float *dy, const float *w, const plan &d) {
+static __device__ void grad_by_2(float *dx, const float *dy, const float *w, const float *bias, const plan &d) {
 	__shared__ shared_weights<9> weights;
 	const int high = (int)(d.p + d.ph + 3) / 4, wide = (int)(d.q + d.pw + 1) / 2, pixels = (int)(d.h * d.w);
 	i64 tiles = (d.k + across - 1) / across, tile = blockIdx.y % tiles, g = blockIdx.y / tiles, k0 = tile * across;
@@ -189,11 +189,12 @@ static __device__ void grad_by_2(float *dx, const float *dy, const float *w, con
 		for (int k = 0; k < across; k++, to += d.p * d.q) {
 			if (k0 + k >= d.k)
 				break;
+			float more = bias ? bias[g * d.k + k0 + k] : 0;
 #pragma unroll
 			for (int i = 0; i < 8; i++) {
 				int p = p0 + i / 2, q = q0 + i % 2;
 				if ((unsigned)p < (unsigned)d.p && (unsigned)q < (unsigned)d.q)
-					to[p * (int)d.q + q] = dx_of.sum[i][k];
+					to[p * (int)d.q + q] = dx_of.sum[i][k] + more;
 			}
 		}
 	}
@@ -213,8 +214,8 @@ RUN(run_5, 5, 1)
 RUN(run_3_by_2, 3, 2)
 INPUT_GRAD(run_3, 3)
 INPUT_GRAD(run_5, 5)
-extern "C" __global__ void __launch_bounds__(128) conv_input_grad_run_3_by_2_f32(float *dx, const float *dy, const float *w, const float *, plan d) {
-	grad_by_2(dx, dy, w, d);
+extern "C" __global__ void __launch_bounds__(128) conv_input_grad_run_3_by_2_f32(float *dx, const float *dy, const float *w, const float *bias, plan d) {
+	grad_by_2(dx, dy, w, bias, d);
 }
 
 // The gradient of the weights of a window of 3 by 3. A block computes 16 channels of x by four
@@ -227,7 +228,7 @@ template <int own, int tile_cols> static __device__ void weight_grad(float *dw, 
 		of_y = 4 * own, area_x = (tile_rows + 2) * (tile_cols + 2), area_y = tile_rows * tile_cols,
 		x_pitch = area_x + 1, y_pitch = area_y + 1, tiles_size = channels * x_pitch + of_y * y_pitch, sums_size = 9 * own * 64
 	};
-	// The tiles, and after them the sums of a row of threads.
+	// The tiles; later, in the same memory, the sums over the four rows of threads.
 	__shared__ float all[tiles_size > sums_size ? tiles_size : sums_size];
 	float(*sx)[x_pitch] = (float(*)[x_pitch])all, (*sy)[y_pitch] = (float(*)[y_pitch])(all + channels * x_pitch);
 	int slot = threadIdx.x / 64, c = threadIdx.x % 16, k = threadIdx.x % 64 / 16 * own;

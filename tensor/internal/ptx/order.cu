@@ -102,7 +102,7 @@ template <class K> static __device__ K block_first(K v, K *s, K none) {
 }
 
 // argmax and argmin: one block per row, or per part of it. The last block of a row compares the
-// parts. NaN comes before everything, and of several the first counts.
+// parts. NaN comes before everything, and of equal elements the first counts.
 #define ARG_EXTREME(T, t, of, sign) \
 	extern "C" __global__ void of##_##t(int *dst, const T *x, keys<T>::type *part, unsigned *tickets, u64 parts, rows r) { \
 		__shared__ keys<T>::type s[32]; \

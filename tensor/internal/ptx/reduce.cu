@@ -204,7 +204,7 @@ template <class T> static __device__ double mean_of(const T *from, u64 count, co
 	return block_sum(own.value(), s) / (double)count;
 }
 
-// amax and amin: one block per output, or per part of its elements, as sum_rows.
+// amax and amin: one block per output, or per part of its elements, as in sum_rows.
 #define EXTREME(T, name, of) \
 	extern "C" __global__ void __launch_bounds__(1024) \
 	name(T *dst, const T *x, u64 outputs, u64 count, double c, double *part, unsigned *tickets, u64 parts, reduction r) { \
