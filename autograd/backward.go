@@ -171,25 +171,28 @@ func (t *Tape) steps() {
 		i := len(t.nodes) - 1
 		*n, t.nodes[i] = t.nodes[i], Node{}
 		t.nodes = t.nodes[:i]
-		if g := n.out.grad; g != nil {
-			if err := n.fresh(); err != nil {
-				t.fail(n.Name()+" backward", err)
-				n.abandon()
-				return
-			}
-			t.setModule(n.module)
-			if !t.hookLoad(n, i) {
-				n.abandon()
-				return
-			}
-			n.out.grad = nil
-			c := n.call
-			if err := c.step.Backward(c, g); err != nil {
-				t.fail(c.name+" backward", err)
-			}
+		if n.out.grad != nil {
+			t.step(n, i)
 		}
 		n.abandon()
 		t.used(n)
+	}
+}
+
+// step runs the backward step of a node, which was node i.
+func (t *Tape) step(n *Node, i int) {
+	if err := n.fresh(); err != nil {
+		t.fail(n.Name()+" backward", err)
+		return
+	}
+	t.setModule(n.module)
+	if !t.hookLoad(n, i) {
+		return
+	}
+	g, c := n.out.grad, n.call
+	n.out.grad = nil
+	if err := c.step.Backward(c, g); err != nil {
+		t.fail(c.name+" backward", err)
 	}
 }
 

@@ -49,8 +49,7 @@ func (b *core) read(x *tensor.Tensor) []float64 {
 
 // TestRecords: a record is empty when an operation takes it, belongs to one operation at a time,
 // and is returned once: after its backward step, at once by an operation that is not recorded, or
-// when the tape ends.
-// The Call of a Func is never returned.
+// when the tape ends. The Call of a Func is never returned.
 func TestRecords(t *testing.T) {
 	b := openCore(t)
 	x := b.upload([]float64{1, 2, 3, 4}, 2, 2)
@@ -112,8 +111,19 @@ func TestRecords(t *testing.T) {
 		}
 	}
 
-	var held []*Call
+	// A node that fails before its backward step returns its record too.
 	tape := NewTape(b.ctx, b.rt)
+	loss := tape.Sum(tape.LayerNorm(tape.Leaf(x), nil, nil, 0, 2))
+	require.NoError(t, tape.Err())
+	failing := tape.nodes[0].call
+	require.NoError(t, b.rt.AddInPlace(b.ctx, x, x))
+	_, err := tape.Backward(loss)
+	require.ErrorContains(t, err, "LayerNorm backward: overwritten")
+	require.Same(t, spent, failing.tape)
+	require.Error(t, tape.Close())
+
+	var held []*Call
+	tape = NewTape(b.ctx, b.rt)
 	y := tape.Leaf(x)
 	for range 3 {
 		y = tape.Func("Mine", []*Variable{y}, func(c *Call) (*tensor.Tensor, error) {
@@ -121,7 +131,7 @@ func TestRecords(t *testing.T) {
 			return b.rt.Share(c.Context(), c.Input(0))
 		}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return c.Grads(g, nil) })
 	}
-	_, err := tape.Backward(tape.Sum(y))
+	_, err = tape.Backward(tape.Sum(y))
 	require.NoError(t, err)
 	require.NoError(t, tape.Close())
 	for i, c := range held {

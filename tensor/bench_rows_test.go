@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkRows measures operations along few and many rows and by an index. Operations are queued one after the other, with one Synchronize at the end.
+// BenchmarkRows measures operations along few and many rows and by an index. Operations are queued
+// one after the other, with one Synchronize at the end.
 func BenchmarkRows(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 2))
 	normal := func(r *rig, shape ...int) *Tensor {

@@ -36,6 +36,7 @@ var (
 	weightSmall = weightRuns{named("conv_weight_grad_run_3_small"), 32, 16}
 )
 
+// weightRunsOf returns the edition for so many channels of y, and for so wide a result.
 func weightRunsOf(p *plan.Conv) weightRuns {
 	switch {
 	case p.K <= weightRuns3.channels:
@@ -53,16 +54,16 @@ const fewRuns = 1 << 10
 func oneByOne(p *plan.Conv) bool { return p.Stride == [2]int{1, 1} && p.Dilation == [2]int{1, 1} }
 
 // runTile returns the edition by runs for a convolution, or the zero edition.
-func runTile(p *plan.Conv) (t convTile) {
+func runTile(p *plan.Conv) convTile {
 	switch {
 	case p.Window == [2]int{3, 3} && oneByOne(p):
-		t = run3
+		return run3
 	case p.Window == [2]int{3, 3} && p.Stride == [2]int{2, 2} && p.Dilation == [2]int{1, 1}:
-		t = run3By2
+		return run3By2
 	case p.Window == [2]int{5, 5} && oneByOne(p):
-		t = run5
+		return run5
 	}
-	return t
+	return convTile{}
 }
 
 // runsOf returns the grid and the edition for a convolution by runs; ok is false if another edition

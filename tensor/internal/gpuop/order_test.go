@@ -52,3 +52,59 @@ func TestIndicesOfColumns(t *testing.T) {
 		assert.Equal(t, scratch, r.scratch, "%d indices of a column", length)
 	}
 }
+
+// TestFewLongRows: a GPU is filled by parts of a long row, and many rows are not cut.
+func TestFewLongRows(t *testing.T) {
+	r := newRig(t)
+	for _, c := range []struct {
+		op       backend.Op
+		rows     int
+		blocks   int // of the first launch
+		launches int
+	}{
+		{backend.ArgMax, 1, 256, 1},
+		{backend.ArgMin, 8, 32 * 8, 1},
+		{backend.ArgMax, 1024, 1024, 1},
+		{backend.Amax, 1, 244, 1},
+		{backend.Amin, 1024, 1024, 1},
+		{backend.CumSum, 1, 256, 2},
+		{backend.CumSum, 1024, 1024, 1},
+	} {
+		const cols = 1_000_000
+		call := r.NewCall(c.op, backend.Float32)
+		call.Add(memory(1<<12, backend.Int32, c.rows))
+		call.Add(memory(1<<40, backend.Float32, c.rows*cols))
+		if c.op == backend.Amax || c.op == backend.Amin {
+			call.Plan = &plan.Reduction{}
+		} else {
+			backend.SetParams(call, plan.Rows{Cols: cols, Inner: 1})
+		}
+		r.all = nil
+		require.NoError(t, r.Do(t.Context(), call), "%v of %d rows", c.op, c.rows)
+		require.Len(t, r.all, c.launches, "%v of %d rows", c.op, c.rows)
+		assert.EqualValues(t, c.blocks, r.all[0].Grid[0], "%v of %d rows", c.op, c.rows)
+	}
+}
+
+// TestGradientsOfIndices: the gradient of a gather sorts the index in runs, which it merges, and
+// adds in one launch, with a thread for each index.
+func TestGradientsOfIndices(t *testing.T) {
+	r := newRig(t)
+	for n, launches := range map[int]int{2048: 2, 2049: 3, 10_000: 5} {
+		call := r.NewCall(backend.GatherGrad, backend.Float32)
+		for range backend.GatherGrad.Roles() {
+			call.Add(memory(1<<12, backend.Float32, n))
+		}
+		call.Plan = &plan.Gather{Columns: plan.NewPlacement([]int{1}, []int{1}, []int{1}), Length: n, IndexStride: 1, Rows: n, XStride: 1}
+		r.all, r.scratch = nil, 0
+		require.NoError(t, r.Do(t.Context(), call))
+		assert.Len(t, r.all, launches, "%d indices", n)
+		scratch := int64(8 * n)
+		if n > 2048 {
+			scratch *= 2
+		}
+		assert.Equal(t, scratch, r.scratch, "%d indices", n)
+		last := r.all[len(r.all)-1]
+		assert.GreaterOrEqual(t, int(last.Grid[0]*last.Block[0]), n)
+	}
+}

@@ -7,14 +7,14 @@
 enum { down = 4, across = 8, kept = 16, part_channels = 64 };
 
 // keep writes the values read at thread, thread + threads, … below all. That many loads are in
-// flight before the first is written. It also reads at all and after, and drops these values.
+// flight before the first is written.
 template <int threads, int loads, int all, class R, class W> static __device__ void keep(R read, W write) {
 #pragma unroll 1
 	for (int from = threadIdx.x; from < all; from += loads * threads) {
 		float v[loads];
 #pragma unroll
 		for (int i = 0; i < loads; i++)
-			v[i] = read(from + threads * i);
+			v[i] = from + threads * i < all ? read(from + threads * i) : 0;
 #pragma unroll
 		for (int i = 0; i < loads; i++)
 			if (from + threads * i < all)
@@ -35,7 +35,7 @@ template <int area> struct shared_weights {
 			[&](int l) {
 				int k = l % across, place = l / across % area, c = c0 + l / (across * area);
 				i64 channel = swapped ? (g * d.c + c) * d.k + k0 + k : (g * d.k + k0 + k) * d.c + c;
-				bool there = l < kept * area * across && c < (int)d.c && k0 + k < d.k;
+				bool there = c < (int)d.c && k0 + k < d.k;
 				return there ? w[channel * area + (mirrored ? area - 1 - place : place)] : 0;
 			},
 			[&](int l, float v) { at[l / (across * area)][l / across % area][l % across] = v; });
@@ -219,8 +219,8 @@ extern "C" __global__ void __launch_bounds__(128) conv_input_grad_run_3_by_2_f32
 }
 
 // The gradient of the weights of a window of 3 by 3. A block computes 16 channels of x by four
-// times as many of y as a thread has, and iterates over tiles of 4 rows of positions. A thread has a
-// row of these, some channels of y and one of x, and keeps the elements of x that it sees.
+// times as many of y as a thread has, and iterates over tiles of 4 rows of positions. A thread has
+// a row of these, some channels of y and one of x, and keeps the elements of x that it sees.
 enum { channels = 16, tile_rows = 4 };
 
 template <int own, int tile_cols> static __device__ void weight_grad(float *dw, const float *dy, const float *x, u64 parts, const plan &d) {
@@ -257,7 +257,7 @@ template <int own, int tile_cols> static __device__ void weight_grad(float *dw, 
 			keep<256, 8, channels * area_x>(
 				[&](int l) {
 					int j = l % (tile_cols + 2), i = l / (tile_cols + 2) % (tile_rows + 2), b = l / area_x, h = p0 + i - (int)d.ph, v = q0 + j - (int)d.pw;
-					bool there = b < min((int)channels, of_c) && (unsigned)h < (unsigned)d.h && (unsigned)v < (unsigned)d.w;
+					bool there = b < of_c && (unsigned)h < (unsigned)d.h && (unsigned)v < (unsigned)d.w;
 					return there ? xs[(b * (int)d.h + h) * (int)d.w + v] : 0;
 				},
 				[&](int l, float v) { sx[l / area_x][l % area_x] = v; });
