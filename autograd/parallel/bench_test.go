@@ -24,9 +24,11 @@ import (
 // devices. rows is the number of rows on each rank. If a launcher such as torchrun has started the
 // processes, each is one rank, and -test.benchtime is a number of steps. "alone" are ranks that
 // train at the same time without an exchange. The host does not wait after a step; the time
-// includes the end of the last one. KiB-at-most is the peak of allocated memory on the process's
-// first rank, with workspaces but without NCCL's own memory.
+// includes the end of the last one. KiB-at-most-N is the peak of allocated memory on rank N of this
+// process, with workspaces but without NCCL's own memory.
 func BenchmarkParallel(b *testing.B) {
+	rankGroup := benchCrew(b) // once, because NCCL takes seconds to join ranks
+	defer rankGroup.Part()
 	for _, size := range []struct{ width, rows int }{{512, 128}, {512, 1024}, {4096, 1024}} {
 		for _, how := range []struct {
 			name  string
@@ -43,7 +45,6 @@ func BenchmarkParallel(b *testing.B) {
 						optimizer: func(in *nn.Initializer, ps autograd.Parameters) optim.Optimizer {
 							return nn.Own(in, optim.NewAdam(ps, optim.AdamConfig{LR: new(1e-3)}))
 						}}
-					rankGroup := benchCrew(b)
 					c.batch = rankGroup.Ranks[0].Size * size.rows
 					c.time(b, rankGroup, replays)
 				})
@@ -75,6 +76,7 @@ func benchCrew(b *testing.B) *tapetest.Crew {
 
 // time runs steps on the ranks.
 func (c parallelTraining) time(b *testing.B, rankGroup *tapetest.Crew, captured bool) {
+	rankGroup.T = b
 	size := rankGroup.Ranks[0].Size
 	steps := make([]func() error, size)
 	ranks := make([]*trainingRank, size)
@@ -120,10 +122,10 @@ func (c parallelTraining) time(b *testing.B, rankGroup *tapetest.Crew, captured 
 		return r.RT.Synchronize(r.Ctx)
 	})
 	b.StopTimer()
-	b.ReportMetric(float64(rankGroup.Ranks[0].Cache.MaxMemoryAllocated())/(1<<10), "KiB-at-most")
+	for _, r := range rankGroup.Ranks {
+		b.ReportMetric(float64(r.Cache.MaxMemoryAllocated())/(1<<10), fmt.Sprint("KiB-at-most-", r.N))
+	}
 	rankGroup.Each(func(r *tapetest.Rank) error {
-		s := ranks[r.N]
-		return errors.Join(r.Comm.AsyncError(), s.end())
+		return errors.Join(r.Comm.AsyncError(), ranks[r.N].end(), r.Cache.EmptyCache(r.Ctx))
 	})
-	rankGroup.Part()
 }

@@ -27,7 +27,10 @@ func TestParallelIsOneRank(t *testing.T) {
 			c.alone = true
 			want := c.trainOn(t, 1)
 			c.alone = false
-			for n := 1; n <= cisterntest.Ranks(4); n++ {
+			for _, n := range []int{1, 2, 3, 4, 8} {
+				if n > cisterntest.Ranks(n) {
+					break
+				}
 				got := c.trainOn(t, n)
 				requireLossesNear(t, want.losses, got.losses, 1e-5, fmt.Sprintf("%d ranks", n))
 				require.Greater(t, len(got.orders), 2, "buckets")

@@ -31,7 +31,7 @@ func TestParallelShardedClipping(t *testing.T) {
 		want := c.trainOn(t, 1)
 		c.alone = false
 		for _, c.cfg.Shard = range append(shardings, parallel.ShardNothing) {
-			for _, n := range []int{1, cisterntest.Ranks(2), cisterntest.Ranks(4)} {
+			for _, n := range []int{1, cisterntest.Ranks(2), cisterntest.Ranks(8)} {
 				requireLossesNear(t, want.losses, c.trainOn(t, n).losses, 1e-5, fmt.Sprintf("%s, %d ranks, %d", name, n, c.cfg.Shard))
 			}
 		}

@@ -19,9 +19,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// allReduceBytes are the size of a model's gradients (width 512), and a size that shows the links'
-// bandwidth.
-var allReduceBytes = []int64{2_680_000, 256 << 20}
+// allReduceBytes are sizes from one that shows the latency to one that shows the links' bandwidth;
+// 2,680,000 is the size of a model's gradients (width 512).
+var allReduceBytes = []int64{4 << 10, 256 << 10, 2_680_000, 16 << 20, 256 << 20}
 
 // BenchmarkAllReduce queues consecutive all-reduces on every GPU, up to CISTERN_BENCH_RANKS (2),
 // from Go and in a loop in C over the same library, with blocking and nonblocking communicators.
