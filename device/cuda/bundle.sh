@@ -1,8 +1,8 @@
 #!/bin/sh
 # Writes dist/ for a machine with a GPU and without Go: test binaries with their testdata, and the example,
 # all built with -tags cuda and stripped. There dist/run-tests runs all tests,
-# dist/mnist -data dist/data -device cuda:0 trains, and python3 dist/benchmarks/benchmarks.py
-# compares with PyTorch.
+# dist/mnist -data dist/data -device cuda:0 trains, python3 dist/benchmarks/benchmarks.py compares
+# with PyTorch, and python3 dist/benchmarks/ranks.py tests and measures several GPUs.
 set -eu
 cd "$(dirname "$0")/../.."
 rm -rf dist
