@@ -157,8 +157,8 @@ func (size gptSize) model(in *nn.Initializer, run gptRun, offload *tensor.Offloa
 func (m *gptBlock) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	return t.Frame(func() *autograd.Variable {
 		a := t.SelfAttention(m.Qkv.Forward(t, m.Ln1.Forward(t, x)), m.heads, true, autograd.AttentionConfig{Causal: true})
-		h := t.Add(x, m.Proj.Forward(t, a))
-		return t.Add(h, m.Out.Forward(t, t.GELUTanh(m.Fc.Forward(t, m.Ln2.Forward(t, h)))))
+		h, n := m.Ln2.ForwardAdd(t, x, m.Proj.Forward(t, a))
+		return t.Add(h, m.Out.Forward(t, t.GELUTanh(m.Fc.Forward(t, n))))
 	})
 }
 
