@@ -15,13 +15,9 @@ extern "C" __global__ void flat_bf16(bfloat16 *dst, const bfloat16 *a, const bfl
 	}
 }
 
-// slope of GELU_TANH is twice the argument of its hyperbolic tangent: (1 + tanh(u))/2 is the
-// sigmoid of 2u, which has no cancellation next to 1.
-static __device__ float slope(float x) { return (float)(2 * tanh_scale) * (x + (float)tanh_cubic * x * x * x); }
-
 extern "C" __global__ void function_bf16(bfloat16 *dst, const bfloat16 *x, u64 n, int op, float c, float d) {
 	if (op == FUNCTION_gelu_tanh)
-		return map(dst, x, n, [](float v) { return v == -INFINITY ? NAN : v / (1 + expf(-slope(v))); });
+		return map(dst, x, n, [](float v) { return f_gelu_tanh<float>(v, 0, 0); });
 	if (op == FUNCTION_gelu)
 		return map(dst, x, n, [](float v) { return v * normal(v); });
 	EACH(i, n) dst[i] = (bfloat16)function<float>(op, x[i], c, d);
@@ -29,10 +25,7 @@ extern "C" __global__ void function_bf16(bfloat16 *dst, const bfloat16 *x, u64 n
 
 extern "C" __global__ void function_grad_bf16(bfloat16 *dst, const bfloat16 *dy, const bfloat16 *v, u64 n, int op, float c, float d) {
 	if (op == FUNCTION_gelu_tanh)
-		return map(dst, dy, v, n, [](float g, float x) {
-			float e = expf(-fabsf(slope(x))), more = 1 / (1 + e), less = e / (1 + e), own = x < 0 ? less : more;
-			return g * (own + x * (more * less) * ((float)(2 * tanh_scale) * (1 + (float)(3 * tanh_cubic) * x * x)));
-		});
+		return map(dst, dy, v, n, [](float g, float x) { return df_gelu_tanh<float>(g, x, 0, 0); });
 	if (op == FUNCTION_gelu)
 		return map(dst, dy, v, n, [](float g, float x) { return function_grad<float>(FUNCTION_gelu, g, x, 0, 0); });
 	EACH(i, n) dst[i] = (bfloat16)function_grad<float>(op, dy[i], v[i], c, d);

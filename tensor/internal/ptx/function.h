@@ -20,6 +20,14 @@ template <class R> static __device__ R logistic(R x) {
 	return x / (1 + x);
 }
 
+// half_tanh is (1 + tanh(u)) / 2, which is the logistic function of 2u, without cancellation. rest
+// is 1 less it.
+template <class R> static __device__ R half_tanh(R u, R *rest) {
+	R e = exp(-2 * fabs(u)), more = 1 / (1 + e), less = e * more;
+	*rest = u < 0 ? more : less;
+	return u < 0 ? less : more;
+}
+
 #define F(name) template <class R> static __device__ R f_##name(R x, R c, R d)
 #define DF(name) template <class R> static __device__ R df_##name(R dy, R v, R c, R d)
 
@@ -36,10 +44,13 @@ DF(rsqrt) { return dy * ((R)-0.5 * v * v * v); }
 F(gelu) { return x * normal(x); }
 // The factor is 1/sqrt(2 pi).
 DF(gelu) { return dy * (normal(v) + v * exp((R)-0.5 * v * v) * (R)0.39894228040143267794); }
-F(gelu_tanh) { return (R)0.5 * x * (1 + tanh((R)tanh_scale * (x + (R)tanh_cubic * x * x * x))); }
+F(gelu_tanh) {
+	R rest;
+	return x * half_tanh((R)tanh_scale * (x + (R)tanh_cubic * x * x * x), &rest);
+}
 DF(gelu_tanh) {
-	R t = tanh((R)tanh_scale * (v + (R)tanh_cubic * v * v * v));
-	return dy * ((R)0.5 * (1 + t) + (R)0.5 * v * ((1 - t) * (1 + t)) * ((R)tanh_scale * (1 + (R)(3 * tanh_cubic) * v * v)));
+	R rest, t = half_tanh((R)tanh_scale * (v + (R)tanh_cubic * v * v * v), &rest);
+	return dy * (t + 2 * v * (t * rest) * ((R)tanh_scale * (1 + (R)(3 * tanh_cubic) * v * v)));
 }
 F(silu) { return x * logistic(x); }
 DF(silu) {
