@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -53,6 +54,62 @@ func TestSoftmaxAndCrossEntropy(t *testing.T) {
 		in, err := r.CrossEntropyGrad(r.ctx, x, x, y, dloss)
 		require.Same(t, x, in)
 		require.Equal(t, get[float64](r, g, nil), get[float64](r, in, err), "in place")
+	}
+}
+
+// TestLongRows: rows of more classes than a warp takes at a time, of which each is
+// greater than those before, only some are finite, or one is no number. A GPU computes few such
+// rows with a block for each, and many with a warp.
+func TestLongRows(t *testing.T) {
+	r := newRig(t, 256<<20).scoped()
+	for _, shape := range [][2]int{{3, 2700}, {2048, 300}} {
+		rows, cols := shape[0], shape[1]
+		logits, want := make([]float32, rows*cols), make([]float32, rows)
+		shares, grad := make([]float32, rows*cols), make([]float32, rows*cols)
+		for i := range rows {
+			row := logits[i*cols : (i+1)*cols]
+			for j := range row {
+				row[j] = float32((j*7919+i)%101)/10 - 5
+				switch {
+				case i%5 == 1: // the greatest so far, 2,700 times
+					row[j] = float32(j)/100 - 3e4
+				case i%5 == 2 && j%40 != 0:
+					row[j] = float32(math.Inf(-1))
+				case i%5 == 3 && j == cols-1:
+					row[j] = float32(math.NaN())
+				}
+			}
+			top, sum := math.Inf(-1), 0.0
+			for _, v := range row {
+				top = math.Max(top, float64(v)) // NaN if one is
+			}
+			for _, v := range row {
+				sum += math.Exp(float64(v) - top)
+			}
+			want[i] = float32(top + math.Log(sum) - float64(row[40]))
+			for j, v := range row {
+				share := math.Exp(float64(v)-top) / sum
+				shares[i*cols+j], grad[i*cols+j] = float32(share), float32(share)
+			}
+			grad[i*cols+40] = float32(math.Exp(float64(row[40])-top)/sum - 1)
+		}
+		x, y := put(r, logits, rows, cols), put(r, slices.Repeat([]int32{40}, rows))
+		p, err := r.Softmax(r.ctx, x)
+		requireNear(t, shares, get[float32](r, p, err), 1e-6)
+		losses, err := r.CrossEntropy(r.ctx, x, y, ReduceNone)
+		requireNear(t, want, get[float32](r, losses, err), 1e-6)
+		in, err := r.CrossEntropyGrad(r.ctx, x, x, y, put(r, slices.Repeat([]float32{1}, rows)), ReduceNone)
+		requireNear(t, grad, get[float32](r, in, err), 1e-6)
+	}
+}
+
+// requireNear compares numbers up to a relative error. NaN equals NaN.
+func requireNear(t *testing.T, want, got []float32, tolerance float64) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for i, w := range want {
+		near := math.Abs(float64(got[i]-w)) <= tolerance*(1e-3+math.Abs(float64(w)))
+		require.True(t, near || w != w && got[i] != got[i], "element %d is %v; want %v", i, got[i], w)
 	}
 }
 

@@ -168,7 +168,7 @@ func (c *trial[T]) classCase() *classCase[T] {
 	k := &classCase[T]{e: reference.Entropy{Ignore: -100}}
 	shape := append([]int{c.rand.IntN(6), 1 + c.rand.IntN(7)}, [][]int{{}, {3}, {2, 4}, {1, 1, 2}, {0}}[c.rand.IntN(5)]...)
 	if c.rand.IntN(20) == 0 {
-		shape[1], shape[0] = 300, 1+c.rand.IntN(3)
+		shape[1], shape[0] = []int{300, 1100, 2700}[c.rand.IntN(3)], 1+c.rand.IntN(3)
 	}
 	if c.rand.IntN(30) == 0 {
 		shape = []int{1200, 3} // more rows than one block of a GPU takes

@@ -18,7 +18,7 @@ struct exponentials {
 	}
 };
 
-// exponentials_of returns the exponentials of a thread's share of a row: first, first + step, …
+// exponentials_of returns the exponentials of a thread's share of a row.
 static __device__ __noinline__ exponentials exponentials_of(const bfloat16 *row, u64 n, u64 apart, u64 first, u64 step) {
 	exponentials e = {-INFINITY, 0};
 	if (apart == 1 && n % 8 == 0 && aligned(row)) {
@@ -49,17 +49,11 @@ static __device__ __noinline__ exponentials exponentials_of(const bfloat16 *row,
 	return e;
 }
 
-// of_warp joins the exponentials of all lanes, for each of them.
-static __device__ exponentials of_warp(exponentials e) {
-	e.raise((float)warp_max(e.top));
-	e.sum = warp_sum(e.sum);
-	return e;
-}
-
-// of_block joins the exponentials of all threads. s has 33 slots.
-static __device__ exponentials of_block(exponentials e, double *s) {
-	e.raise((float)block_max(e.top, s));
-	e.sum = block_sum(e.sum, s);
+// joined are the exponentials of a row's whole share, for each of its threads.
+static __device__ exponentials joined(const bfloat16 *row, const rows &r, const share &o) {
+	exponentials e = exponentials_of(row, r.cols, r.inner, o.first(), o.step());
+	e.raise((float)o.max(e.top));
+	e.sum = o.sum(e.sum);
 	return e;
 }
 
@@ -67,7 +61,7 @@ extern "C" __global__ void softmax_bf16(bfloat16 *dst, const bfloat16 *x, rows r
 	__shared__ double s[33];
 	ROWS(i, r) {
 		u64 at = r.start(i);
-		exponentials e = of_block(exponentials_of(x + at, r.cols, r.inner, threadIdx.x, blockDim.x), s);
+		exponentials e = joined(x + at, r, {false, s});
 		float by = (float)(1 / e.sum);
 		rewrite(dst + at, x + at, r.cols, r.inner, threadIdx.x, blockDim.x, [&](u64, float v) { return expf(v - e.top) * by; });
 	}
@@ -77,7 +71,7 @@ extern "C" __global__ void log_softmax_bf16(bfloat16 *dst, const bfloat16 *x, ro
 	__shared__ double s[33];
 	ROWS(i, r) {
 		u64 at = r.start(i);
-		exponentials e = of_block(exponentials_of(x + at, r.cols, r.inner, threadIdx.x, blockDim.x), s);
+		exponentials e = joined(x + at, r, {false, s});
 		float less = (float)log(e.sum);
 		rewrite(dst + at, x + at, r.cols, r.inner, threadIdx.x, blockDim.x, [&](u64, float v) { return v - e.top - less; });
 	}
@@ -105,15 +99,15 @@ extern "C" __global__ void log_softmax_grad_bf16(bfloat16 *dst, const bfloat16 *
 	}
 }
 
-// surprise is the loss of a row, computed by a warp. It sets *of for a row that counts.
-template <class L> static __device__ double surprise(const bfloat16 *logits, const L *labels, const float *weights, u64 i, const entropy &e, row_sum *of) {
+// surprise is the loss of a row. It sets *of for a row that counts.
+template <class L> static __device__ double surprise(const bfloat16 *logits, const L *labels, const float *weights, u64 i, const share &o, const entropy &e, row_sum *of) {
 	i64 label = labels[i];
 	if (label == e.ignore)
 		return 0;
 	if (no_class(label, e))
 		return NAN;
 	const bfloat16 *row = logits + e.r.start(i);
-	exponentials all = of_warp(exponentials_of(row, e.r.cols, e.r.inner, threadIdx.x % 32, 32));
+	exponentials all = joined(row, e.r, o);
 	*of = {all.top, all.sum};
 	double top = all.top, less = log(all.sum);
 	double own = top - (double)(float)row[label * e.r.inner] + less;
@@ -122,13 +116,13 @@ template <class L> static __device__ double surprise(const bfloat16 *logits, con
 	if (e.smoothing == 0)
 		return own;
 	double spread = 0;
-	walk(row, e.r.cols, e.r.inner, threadIdx.x % 32, 32, [&](u64 j, float v) { spread += (weights ? weights[j] : 1) * (top - v + less); }, [] {});
-	return (1 - e.smoothing) * own + e.smoothing / (double)e.r.cols * warp_sum(spread);
+	walk(row, e.r.cols, e.r.inner, o.first(), o.step(), [&](u64 j, float v) { spread += (weights ? weights[j] : 1) * (top - v + less); }, [] {});
+	return (1 - e.smoothing) * own + e.smoothing / (double)e.r.cols * o.sum(spread);
 }
 
-// slopes sets a row's gradient. scale is the gradient of the loss over the divisor of the losses. A
-// thread has elements first, first + step, ….
-static __device__ __noinline__ void slopes(bfloat16 *to, const bfloat16 *row, i64 label, const float *weights, double scale, double spread, const row_sum &of, u64 first, u64 step, const entropy &e) {
+// slopes sets a row's gradient. scale is the gradient of the loss over the divisor of the losses.
+static __device__ __noinline__ void slopes(bfloat16 *to, const bfloat16 *row, i64 label, const float *weights, double scale, double spread, const row_sum &of, const share &o, const entropy &e) {
+	u64 first = o.first(), step = o.step();
 	if (label == e.ignore || no_class(label, e))
 		return rewrite(to, row, e.r.cols, e.r.inner, first, step, [](u64, float) { return 0.f; });
 	double even = e.smoothing / (double)e.r.cols, hit = scale * (1 - e.smoothing) * (weights ? weights[label] : 1), scaled = (hit + scale * spread) / of.sum;
@@ -154,14 +148,13 @@ static __device__ void entropy_grad(bfloat16 *dst, const bfloat16 *logits, const
 	const entropy &e) {
 	__shared__ double s[33];
 	double scale = each ? 0 : (double)*dloss / (per ? *per : 1), spread = spread_of(weights, e, s);
-	u64 first = narrow ? threadIdx.x % 32 : threadIdx.x, step = narrow ? 32 : blockDim.x, together = narrow ? blockDim.x / 32 : 1;
-	for (u64 i = narrow ? blockIdx.x * together + threadIdx.x / 32 : blockIdx.x; i < e.r.n; i += gridDim.x * together) {
+	share o = {narrow, s};
+	SHARED_ROWS(i, o, e.r) {
 		u64 at = e.r.start(i);
 		if (each)
 			scale = dloss[i];
-		exponentials all = exponentials_of(logits + at, e.r.cols, e.r.inner, first, step);
-		all = narrow ? of_warp(all) : of_block(all, s);
-		slopes(dst + at, logits + at, labels[i], weights, scale, spread, {all.top, all.sum}, first, step, e);
+		exponentials all = joined(logits + at, e.r, o);
+		slopes(dst + at, logits + at, labels[i], weights, scale, spread, {all.top, all.sum}, o, e);
 	}
 }
 

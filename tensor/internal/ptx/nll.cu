@@ -2,8 +2,8 @@
 
 #include "rows.h"
 
-// surprise is the loss of a row, computed by a warp.
-template <class T, class L> static __device__ double surprise(const T *x, const L *labels, const T *weights, u64 i, const entropy &e, row_sum *) {
+// surprise is the loss of a row.
+template <class T, class L> static __device__ double surprise(const T *x, const L *labels, const T *weights, u64 i, const share &, const entropy &e, row_sum *) {
 	i64 label = labels[i];
 	if (label == e.ignore)
 		return 0;
@@ -13,7 +13,7 @@ template <class T, class L> static __device__ double surprise(const T *x, const 
 }
 
 // slopes is for a gradient in the same launch, which nll_loss does not compute.
-template <class T> static __device__ void slopes(T *, const T *, i64, const T *, double, double, const row_sum &, u64, u64, const entropy &) {}
+template <class T> static __device__ void slopes(T *, const T *, i64, const T *, double, double, const row_sum &, const share &, const entropy &) {}
 
 // nll_loss_grad: per points to the divisor of the losses; null means 1. If each is set, dloss has
 // an element per row.

@@ -2,17 +2,69 @@
 
 #include "rows.h"
 
-// log_sum sets the greatest element of a row and the sum of exp(v - greatest). A NaN makes the sum
-// NaN.
-template <class T> static __device__ void log_sum(const T *row, const rows &r, double *s, double *top, double *sum) {
-	double t = -INFINITY;
-	for (u64 j = threadIdx.x; j < r.cols; j += blockDim.x)
-		t = fmax(t, (double)row[j * r.inner]);
-	*top = t = block_max(t, s);
-	total<T> e;
-	for (u64 j = threadIdx.x; j < r.cols; j += blockDim.x)
-		e.add(exp((double)row[j * r.inner] - t));
-	*sum = block_sum(e.value(), s);
+// at_once is the number of elements of a row that a thread loads before it uses them.
+enum { at_once = 4 };
+
+// running is the sum of exp(v - top) of the elements that a warp has read, of which top is the
+// greatest. All threads of the warp have the same top, so that they do not diverge.
+template <class T> struct running {
+	T top = -INFINITY;
+	double base = 0; // top, or 0 before there is a greatest element
+	total<T> sum;
+
+	// raise is called by the whole warp, with the greatest of each thread's next elements.
+	__device__ void raise(T most) {
+		if (!__any_sync(~0u, most > top))
+			return;
+#pragma unroll
+		for (int d = 16; d > 0; d /= 2)
+			most = fmax(most, __shfl_xor_sync(~0u, most, d));
+		sum.sum *= exp((double)top - (double)most);
+		base = top = most;
+	}
+	__device__ void add(T v) { sum.add(exp((double)v - base)); }
+};
+
+// long_row reads a row once.
+template <class T> static __device__ __noinline__ row_sum long_row(const T *row, const rows &r, const share &o) {
+	u64 lane = threadIdx.x % 32, step = o.step(), j = o.first() - lane;
+	running<T> all;
+	for (; j + (at_once - 1) * step + 32 <= r.cols; j += at_once * step) {
+		T v[at_once], most = -INFINITY;
+#pragma unroll
+		for (int k = 0; k < at_once; k++)
+			v[k] = row[(j + k * step + lane) * r.inner];
+#pragma unroll
+		for (int k = 0; k < at_once; k++)
+			most = fmax(most, v[k]);
+		all.raise(most);
+#pragma unroll
+		for (int k = 0; k < at_once; k++)
+			all.add(v[k]);
+	}
+	for (; j < r.cols; j += step) {
+		T v = j + lane < r.cols ? row[(j + lane) * r.inner] : (T)-INFINITY;
+		all.raise(v);
+		all.add(v);
+	}
+	double top = o.max(all.top);
+	all.sum.sum *= exp((double)all.top - top);
+	return {top, o.sum(all.sum.value())};
+}
+
+// exponentials_of is the sum of a row's exponentials. A NaN makes it NaN. Of a row of doubles, whose
+// sum must not be rounded more often, and of a short one the greatest element is found first.
+template <class T> static __device__ row_sum exponentials_of(const T *row, const rows &r, const share &o) {
+	if (sizeof(T) == 4 && r.cols > 256)
+		return long_row(row, r, o);
+	double top = -INFINITY;
+	for (u64 j = o.first(); j < r.cols; j += o.step())
+		top = fmax(top, (double)row[j * r.inner]);
+	top = o.max(top);
+	total<T> sum;
+	for (u64 j = o.first(); j < r.cols; j += o.step())
+		sum.add(exp((double)row[j * r.inner] - top));
+	return {top, o.sum(sum.value())};
 }
 
 #define SOFTMAX(T, t) \
@@ -20,19 +72,17 @@ template <class T> static __device__ void log_sum(const T *row, const rows &r, d
 		__shared__ double s[33]; \
 		ROWS(i, r) { \
 			u64 at = r.start(i); \
-			double top, sum; \
-			log_sum(x + at, r, s, &top, &sum); \
-			COLS(j, r) dst[at + j * r.inner] = (T)(exp((double)x[at + j * r.inner] - top) / sum); \
+			row_sum of = exponentials_of(x + at, r, {false, s}); \
+			COLS(j, r) dst[at + j * r.inner] = (T)(exp((double)x[at + j * r.inner] - of.top) / of.sum); \
 		} \
 	} \
 	extern "C" __global__ void log_softmax_##t(T *dst, const T *x, rows r) { \
 		__shared__ double s[33]; \
 		ROWS(i, r) { \
 			u64 at = r.start(i); \
-			double top, sum; \
-			log_sum(x + at, r, s, &top, &sum); \
-			sum = log(sum); \
-			COLS(j, r) dst[at + j * r.inner] = (T)((double)x[at + j * r.inner] - top - sum); \
+			row_sum of = exponentials_of(x + at, r, {false, s}); \
+			double less = log(of.sum); \
+			COLS(j, r) dst[at + j * r.inner] = (T)((double)x[at + j * r.inner] - of.top - less); \
 		} \
 	}
 FLOATS(SOFTMAX)
@@ -62,52 +112,56 @@ FLOATS(SOFTMAX)
 	}
 FLOATS(SOFTMAX_GRAD)
 
-// surprise is the loss of a row, computed by a warp. It sets *of for a row that counts.
-template <class T, class L> static __device__ double surprise(const T *logits, const L *labels, const T *weights, u64 i, const entropy &e, row_sum *of) {
+// surprise is the loss of a row. It sets *of for a row that counts.
+template <class T, class L> static __device__ double surprise(const T *logits, const L *labels, const T *weights, u64 i, const share &o, const entropy &e, row_sum *of) {
 	i64 label = labels[i];
 	if (label == e.ignore)
 		return 0;
 	if (no_class(label, e))
 		return NAN;
 	const T *row = logits + e.r.start(i);
-	int lane = threadIdx.x % 32;
-	double top = -INFINITY;
-	for (u64 j = lane; j < e.r.cols; j += 32)
-		top = fmax(top, (double)row[j * e.r.inner]);
-	top = warp_max(top);
-	total<T> part;
-	for (u64 j = lane; j < e.r.cols; j += 32)
-		part.add(exp((double)row[j * e.r.inner] - top));
-	*of = {top, warp_sum(part.value())};
+	*of = exponentials_of(row, e.r, o);
 	double less = log(of->sum);
 	// Next to large logits the logarithm would be lost, so it is added last.
-	double own = top - (double)row[label * e.r.inner] + less;
+	double own = of->top - (double)row[label * e.r.inner] + less;
 	if (weights)
 		own *= (double)weights[label];
 	if (e.smoothing == 0)
 		return own;
 	total<T> all;
-	for (u64 j = lane; j < e.r.cols; j += 32)
-		all.add((weights ? (double)weights[j] : 1) * (top - (double)row[j * e.r.inner] + less));
-	return (1 - e.smoothing) * own + e.smoothing / (double)e.r.cols * warp_sum(all.value());
+	for (u64 j = o.first(); j < e.r.cols; j += o.step())
+		all.add((weights ? (double)weights[j] : 1) * (of->top - (double)row[j * e.r.inner] + less));
+	return (1 - e.smoothing) * own + e.smoothing / (double)e.r.cols * o.sum(all.value());
 }
 
-// slopes sets a row's gradient. scale is the gradient of the loss over the divisor of the losses. A
-// thread has elements first, first + step, …. Each product is rounded separately, so that the
-// kernels that call it produce the same bits.
-template <class T> static __device__ void slopes(T *to, const T *row, i64 label, const T *weights, double scale, double spread, const row_sum &of, u64 first, u64 step, const entropy &e) {
+// slopes sets a row's gradient. scale is the gradient of the loss over the divisor of the losses.
+// Each product is rounded separately, so that the kernels that call it produce the same bits.
+template <class T> static __device__ void slopes(T *to, const T *row, i64 label, const T *weights, double scale, double spread, const row_sum &of, const share &o, const entropy &e) {
 	bool skip = label == e.ignore || no_class(label, e);
 	double even = e.smoothing / (double)e.r.cols, spreading = __dmul_rn(scale, even);
 	double hit = skip ? 0 : __dmul_rn(__dmul_rn(scale, 1 - e.smoothing), weights ? (double)weights[label] : 1);
 	double scaled = (hit + __dmul_rn(scale, spread)) / of.sum;
-	for (u64 j = first; j < e.r.cols; j += step) {
-		double v = __dmul_rn(exp((double)row[j * e.r.inner] - of.top), scaled);
+	u64 step = o.step(), j = o.first();
+	auto slope = [&](u64 j, T v) {
+		double by = __dmul_rn(exp((double)v - of.top), scaled);
 		if (e.smoothing != 0)
-			v -= __dmul_rn(spreading, weights ? (double)weights[j] : 1);
+			by -= __dmul_rn(spreading, weights ? (double)weights[j] : 1);
 		if (j == (u64)label)
-			v -= hit;
-		to[j * e.r.inner] = skip ? (T)0 : (T)v;
+			by -= hit;
+		to[j * e.r.inner] = skip ? (T)0 : (T)by;
+	};
+	for (; j + (at_once - 1) * step < e.r.cols; j += at_once * step) {
+		T v[at_once]; // all are read before to is written, which may be the same memory
+#pragma unroll
+		for (int k = 0; k < at_once; k++)
+			v[k] = row[(j + k * step) * e.r.inner];
+#pragma unroll
+		for (int k = 0; k < at_once; k++)
+			slope(j + k * step, v[k]);
 	}
+#pragma unroll 1
+	for (; j < e.r.cols; j += step)
+		slope(j, row[j * e.r.inner]);
 }
 
 #define LABELS(T, t) CROSS_ENTROPY(cross_entropy, T, t, T, int, i32) CROSS_ENTROPY(cross_entropy, T, t, T, i64, i64)
@@ -123,25 +177,17 @@ FLOATS(LABELS)
 		if (threadIdx.x == 0) \
 			*per = all; \
 	} \
-	extern "C" __global__ void cross_entropy_grad_##l##_##t(T *dst, const T *logits, const L *labels, const T *weights, const T *dloss, \
+	extern "C" __global__ void __launch_bounds__(256, sizeof(T) < 8 ? 4 : 1) cross_entropy_grad_##l##_##t(T *dst, const T *logits, const L *labels, const T *weights, const T *dloss, \
 		const double *per, i64 each, i64 narrow, entropy e) { \
 		__shared__ double s[33]; \
 		double scale = each ? 0 : (double)*dloss / (per ? *per : label_weights(labels, weights, e, s)); \
 		double spread = spread_of(weights, e, s); \
-		u64 first = narrow ? threadIdx.x % 32 : threadIdx.x, step = narrow ? 32 : blockDim.x, together = narrow ? blockDim.x / 32 : 1; \
-		for (u64 i = narrow ? blockIdx.x * together + threadIdx.x / 32 : blockIdx.x; i < e.r.n; i += gridDim.x * together) { \
+		share o = {narrow != 0, s}; \
+		SHARED_ROWS(i, o, e.r) { \
 			const T *row = logits + e.r.start(i); \
 			if (each) \
 				scale = (double)dloss[i]; \
-			double top = -INFINITY; \
-			for (u64 j = first; j < e.r.cols; j += step) \
-				top = fmax(top, (double)row[j * e.r.inner]); \
-			top = narrow ? warp_max(top) : block_max(top, s); \
-			total<T> part; \
-			for (u64 j = first; j < e.r.cols; j += step) \
-				part.add(exp((double)row[j * e.r.inner] - top)); \
-			double sum = narrow ? warp_sum(part.value()) : block_sum(part.value(), s); \
-			slopes(dst + e.r.start(i), row, labels[i], weights, scale, spread, {top, sum}, first, step, e); \
+			slopes(dst + e.r.start(i), row, labels[i], weights, scale, spread, exponentials_of(row, e.r, o), o, e); \
 		} \
 	}
 #define LABEL_GRADS(T, t) CROSS_ENTROPY_GRAD(T, t, int, i32) CROSS_ENTROPY_GRAD(T, t, i64, i64)
