@@ -24,17 +24,23 @@ func TestConvolutionOfInfinities(t *testing.T) {
 	require.Equal(t, want, nans(r.ConvInputGrad(r.ctx, x, w, []int{1, 1, 2, 2}, ConvConfig{})))
 }
 
-// A GPU computes four rows of y at once. Rows after the last one must not multiply their zeros with
-// an infinity of x, which would give NaN.
+// A GPU computes up to four rows of y at once. Rows after the last one must not multiply their
+// zeros with an infinity of x, which would give NaN.
 func TestConvWeightGradBesideInfinities(t *testing.T) {
+	const channels, filters = 16, 20
 	r := newRig(t, 64<<20).scoped()
 	for high := 3; high < 9; high++ {
-		x, err := r.Full(r.ctx, math.Inf(1), Float32, 1, 16, high, 12)
-		require.NoError(t, err)
-		dy, err := r.Full(r.ctx, 1, Float32, 1, 16, high, 12)
-		require.NoError(t, err)
-		dw, err := r.ConvWeightGrad(r.ctx, dy, x, []int{16, 16, 3, 3}, ConvConfig{Padding: []int{1, 1}})
-		require.Equal(t, slices.Repeat([]float32{float32(math.Inf(1))}, 16*16*9), get[float32](r, dw, err), "%d rows", high)
+		for _, wide := range []int{7, 12, 34} {
+			for stride := 1; stride < 3; stride++ {
+				x, err := r.Full(r.ctx, math.Inf(1), Float32, 1, channels, high, wide)
+				require.NoError(t, err)
+				dy, err := r.Full(r.ctx, 1, Float32, 1, filters, (high-1)/stride+1, (wide-1)/stride+1)
+				require.NoError(t, err)
+				dw, err := r.ConvWeightGrad(r.ctx, dy, x, []int{filters, channels, 3, 3}, ConvConfig{Stride: []int{stride, stride}, Padding: []int{1, 1}})
+				want := slices.Repeat([]float32{float32(math.Inf(1))}, filters*channels*9)
+				require.Equal(t, want, get[float32](r, dw, err), "%d by %d with a stride of %d", high, wide, stride)
+			}
+		}
 	}
 }
 

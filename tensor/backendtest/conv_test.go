@@ -10,9 +10,9 @@ import (
 
 // TestConvolutionsByRuns has convolutions that a GPU computes by runs: of several tiles of
 // positions and channels in each direction, and of more channels than one part of a sum takes.
-// Among the weights' gradients are some with one tile per part and some with several. The host has
-// no runs: with -short it has fewer images, channels and positions, but still more than a panel of
-// each.
+// The weights' gradients have every edition of their kernels, some with one unit per slot and some
+// with several. The host has no runs: with -short it has fewer images, channels and positions, but
+// still more than a panel of each.
 func TestConvolutionsByRuns(t *testing.T) {
 	r := newRig(t, 1<<30)
 	for i, v := range []reference.Conv{
@@ -22,6 +22,10 @@ func TestConvolutionsByRuns(t *testing.T) {
 		{N: 40, Groups: 1, C: 18, K: 35, Window: [2]int{3, 3}, In: [2]int{9, 13}, Pad: [2]int{1, 1}},
 		{N: 9, Groups: 2, C: 21, K: 11, Window: [2]int{3, 3}, In: [2]int{13, 22}, Pad: [2]int{1, 2}, Stride: [2]int{2, 2}},
 		{N: 16, Groups: 1, C: 9, K: 70, Window: [2]int{3, 3}, In: [2]int{12, 17}, Pad: [2]int{0, 1}, Stride: [2]int{2, 2}},
+		{N: 12, Groups: 30, C: 9, K: 5, Window: [2]int{3, 3}, In: [2]int{6, 20}, Pad: [2]int{1, 0}},
+		{N: 50, Groups: 12, C: 9, K: 17, Window: [2]int{3, 3}, In: [2]int{5, 6}, Pad: [2]int{1, 1}},
+		{N: 50, Groups: 10, C: 9, K: 17, Window: [2]int{3, 3}, In: [2]int{9, 11}, Pad: [2]int{1, 0}, Stride: [2]int{2, 2}},
+		{N: 40, Groups: 16, C: 2, K: 5, Window: [2]int{3, 2}, In: [2]int{17, 33}, Pad: [2]int{1, 1}, Stride: [2]int{2, 3}},
 		{N: 7, Groups: 1, C: 6, K: 10, Window: [2]int{5, 5}, In: [2]int{11, 34}, Pad: [2]int{2, 2}},
 		{N: 20, Groups: 1, C: 4, K: 66, Window: [2]int{5, 5}, In: [2]int{6, 9}, Pad: [2]int{1, 3}},
 	} {

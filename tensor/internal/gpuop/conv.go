@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
@@ -19,7 +18,7 @@ type convTile struct {
 var (
 	tile64    = newConvTile("64", 64, 64)
 	tile32    = newConvTile("32", 32, 128) // for few channels
-	tileSmall = newConvTile("small", 32, 32)
+	tileSmall = convTile{named("conv_small"), named("conv_input_grad_small"), 0, 32, 32}
 	// direct has no tiles: a thread or a block computes one element.
 	direct = newConvTile("direct", 1, 1)
 
@@ -27,8 +26,6 @@ var (
 	run3    = convTile{named("conv_run_3"), named("conv_input_grad_run_3"), 0, 1, 1}
 	run3By2 = convTile{named("conv_run_3_by_2"), named("conv_input_grad_run_3_by_2"), 0, 1, 1}
 	run5    = convTile{named("conv_run_5"), named("conv_input_grad_run_5"), 0, 1, 1}
-
-	convParts = named("conv_parts")
 )
 
 func newConvTile(edition string, rows, cols int) convTile {
@@ -145,65 +142,4 @@ func convInputGrad(_ context.Context, l *launcher, _ name) error {
 		t, cols, products = direct, p.N*p.Pixels(), p.Groups
 	}
 	return l.convTiles(t, p.C, cols, products).operands(0, 1, 2, 3).conv(p).run(t.inputGrad)
-}
-
-// A gradient of the weights has few results, and each is a sum over all positions of all images. So
-// the sum is cut into parts: each part has tiles of its own, which write to scratch memory of at
-// most maxPartial elements. Then the parts are added in order.
-const (
-	maxPartial  = 1 << 20
-	leastPlaces = 256
-)
-
-// weightParts returns the number of parts, and the number of positions in each except the last.
-func weightParts(p *plan.Conv, tiles, weights int) (parts, chunk int) {
-	places := p.N * p.Places()
-	parts = max(1, min(fewTiles/max(1, tiles), maxPartial/weights, places/leastPlaces))
-	chunk = ((places+parts-1)/parts + 15) / 16 * 16
-	return (places + chunk - 1) / chunk, chunk
-}
-
-func convWeightGrad(ctx context.Context, l *launcher, k name) error {
-	p, weights := l.c.Plan.(*plan.Conv), l.arg(0).Count()
-	if err := fits(p); err != nil {
-		return err
-	}
-	if p.K <= fewChannels && p.K*p.Inner() <= leastPlaces {
-		return l.Blocks(weights, 256, 1).operands(0, 1, 2).conv(p).run(k)
-	}
-	if k, jobs, parts, ok := weightGradRuns(p, l.Dtype); ok {
-		return l.inParts(ctx, parts, func(dw device.Range) error {
-			return l.Blocks(jobs*parts, 256, 1).Memory(dw, backend.Write).operands(1, 2).Word(parts).conv(p).run(k)
-		})
-	}
-	t := tile64
-	switch {
-	case !tileSmall.weightGrad.has(l.Dtype):
-	case p.Inner() <= tileSmall.cols:
-		t = tileSmall
-	case p.K <= tile32.rows:
-		t = tile32
-	}
-	parts, chunk := weightParts(p, t.count(p.K, p.Inner(), p.Groups), weights)
-	return l.inParts(ctx, parts, func(dw device.Range) error {
-		l.convTiles(t, p.K, p.Inner(), p.Groups*parts).Memory(dw, backend.Write)
-		return l.operands(1, 2).Word(parts, chunk).conv(p).run(t.weightGrad)
-	})
-}
-
-// inParts calls f for the gradient of the weights. If parts is above 1, f writes that many parts to
-// scratch memory, and inParts adds them.
-func (l *launcher) inParts(ctx context.Context, parts int, f func(device.Range) error) error {
-	dw := l.arg(0)
-	if parts == 1 {
-		return f(dw.Range())
-	}
-	return l.inScratch(ctx, parts*int(dw.Bytes), func(all device.Range) error {
-		if err := f(all); err != nil {
-			return err
-		}
-		n := dw.Count()
-		l.again(l.Name).Blocks((n+31)/32, 32, 32)
-		return l.operands(0).Memory(all, backend.Read).Word(n, parts).run(convParts)
-	})
 }

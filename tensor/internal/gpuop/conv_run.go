@@ -17,36 +17,6 @@ const (
 	runThreads         = 128
 )
 
-// The gradient of the weights has jobs for blocks: 16 channels of x by the channels of y of an
-// edition. A job iterates over tiles of 4 rows by the columns of the edition.
-const (
-	runChannels = 16
-	runRows     = 4
-)
-
-// weightRuns is an edition of the kernel for the gradient of the weights.
-type weightRuns struct {
-	kernel         name
-	channels, cols int // of y in a tile
-}
-
-var (
-	weightRuns3 = weightRuns{named("conv_weight_grad_run_3"), 16, 32}
-	weightWide  = weightRuns{named("conv_weight_grad_run_3_wide"), 32, 32}
-	weightSmall = weightRuns{named("conv_weight_grad_run_3_small"), 32, 16}
-)
-
-// weightRunsOf returns the edition for so many channels of y, and for so wide a result.
-func weightRunsOf(p *plan.Conv) weightRuns {
-	switch {
-	case p.K <= weightRuns3.channels:
-		return weightRuns3
-	case p.Out[1] <= weightSmall.cols:
-		return weightSmall
-	}
-	return weightWide
-}
-
 // fewRuns is the number of threads below which a GPU is not full, so that tiles are faster.
 const fewRuns = 1 << 10
 
@@ -102,21 +72,4 @@ func runGrid(columns, channels, groups int) (grid [3]uint32, ok bool) {
 func (l *launcher) runConv(grid [3]uint32, k name, p *plan.Conv) error {
 	l.Grid, l.Block[0] = grid, runThreads
 	return l.operands(0, 1, 2, 3).conv(p).run(k)
-}
-
-// partTiles is the largest number of tiles of one sum. With more, it would lose precision that the
-// parts of another edition keep.
-const partTiles = 64
-
-// weightGradRuns returns the kernel for a gradient of the weights by runs, with the numbers of jobs
-// and of parts; ok is false if another edition is better.
-func weightGradRuns(p *plan.Conv, d backend.Dtype) (k name, jobs, parts int, ok bool) {
-	r := weightRunsOf(p)
-	if !r.kernel.has(d) || !oneByOne(p) || p.Window != [2]int{3, 3} || p.C < fewChannels {
-		return r.kernel, 0, 0, false
-	}
-	jobs = (p.C + runChannels - 1) / runChannels * ((p.K + r.channels - 1) / r.channels) * p.Groups
-	tiles := p.N * ((p.Out[0] + runRows - 1) / runRows) * ((p.Out[1] + r.cols - 1) / r.cols)
-	parts = max(1, min(enough/jobs, maxPartial/(p.Groups*p.K*p.Inner()), tiles))
-	return r.kernel, jobs, parts, parts*partTiles >= tiles
 }

@@ -257,7 +257,8 @@ static __device__ void multiply(const P &p, T *out, const T *a, const T *b, cons
 			backward p(d, GROUP(d.groups), (int)(remainder / d.sw), (int)(remainder % d.sw)); \
 			multiply<T, rows, cols, down, across, deep, false>(p, dx, w, dy, bias, ROW(rows), COLUMN(cols), 0, p.depth); \
 		} \
-	} \
+	}
+#define WEIGHTS(T, t, name, rows, cols, down, across, deep) \
 	extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_grad_##name##_##t(T *dw, const T *dy, const T *x, u64 parts, i64 chunk, plan d) { \
 		TILES(d.k, d.c * d.r * d.s, parts, d.groups, rows, cols) { \
 			i64 part = PART(d.groups), from = part * chunk, all = d.n * d.p * d.q; \
@@ -269,25 +270,40 @@ CONV(float, f32, 32, 32, 128, 4, 4, 16)
 CONV(float, f32, 64, 64, 64, 4, 4, 16)
 CONV(float, f32, small, 32, 32, 2, 2, 16)
 CONV(double, f64, 64, 64, 64, 4, 4, 8)
+WEIGHTS(float, f32, 32, 32, 128, 4, 4, 16)
+WEIGHTS(float, f32, 64, 64, 64, 4, 4, 16)
+WEIGHTS(double, f64, 64, 64, 64, 4, 4, 8)
 
-// conv_parts adds the parts of a gradient of the weights. A block of 32 by 32 threads has 32
-// weights, and a column of its threads shares one.
-#define PARTS(T, t) \
-	extern "C" __global__ void __launch_bounds__(1024) conv_parts_##t(T *dw, const T *from, u64 n, u64 parts) { \
-		__shared__ double s[32][33]; \
-		for (u64 first = blockIdx.x * (u64)32; first < n; first += gridDim.x * (u64)32) { \
-			total<T> own; \
-			if (first + threadIdx.x < n) \
-				for (u64 p = threadIdx.y; p < parts; p += 32) \
-					own.add(from[p * n + first + threadIdx.x]); \
-			s[threadIdx.y][threadIdx.x] = own.value(); \
-			__syncthreads(); \
-			double v = warp_sum(s[threadIdx.x][threadIdx.y]); \
-			if (threadIdx.x == 0 && first + threadIdx.y < n) \
-				dw[first + threadIdx.y] = (T)v; \
-			__syncthreads(); \
-		} \
+// add_parts adds the parts of a gradient of the weights. A block has a column of threads for each
+// of blockDim.x weights. A thread has that many loads in flight.
+template <class T> static __device__ void add_parts(T *dw, const T *from, u64 n, u64 parts) {
+	enum { loads = 4 };
+	__shared__ double s[256];
+	for (u64 first = blockIdx.x * (u64)blockDim.x; first < n; first += gridDim.x * (u64)blockDim.x) {
+		u64 at = first + threadIdx.x;
+		total<T> own;
+		if (at < n)
+			for (u64 p = threadIdx.y; p < parts; p += loads * blockDim.y) {
+				T v[loads];
+#pragma unroll
+				for (int i = 0; i < loads; i++)
+					v[i] = p + i * blockDim.y < parts ? from[(p + i * blockDim.y) * n + at] : 0;
+#pragma unroll
+				for (int i = 0; i < loads; i++)
+					own.add(v[i]);
+			}
+		s[threadIdx.y * blockDim.x + threadIdx.x] = own.value();
+		__syncthreads();
+		if (threadIdx.y == 0 && at < n) {
+			for (unsigned y = 1; y < blockDim.y; y++)
+				own.add(s[y * blockDim.x + threadIdx.x]);
+			dw[at] = (T)own.value();
+		}
+		__syncthreads();
 	}
+}
+#define PARTS(T, t) \
+	extern "C" __global__ void __launch_bounds__(256) conv_parts_##t(T *dw, const T *from, u64 n, u64 parts) { add_parts(dw, from, n, parts); }
 FLOATS(PARTS)
 
 // With few channels in a group, as in a depthwise convolution, most of a tile would be empty. So a
