@@ -96,7 +96,7 @@ func normalizeTrial[T kernel.Float](c *trial[T]) {
 	c.gave3("NormalizeGrad", n, x, dy, w, ws, alone, []*tensor.Tensor{dx, dw, db}, err, tol)
 	if want.Input && c.kind == ordinary {
 		onto := c.operand(x.Shape()...)
-		dx, _, _, err := c.r.NormalizeGrad(c.ctx, dy.Tensor, x.Tensor, weight.tensor(), stats, cfg, tensor.NormGrads{Input: true})
+		dx, _, _, err := c.r.NormalizeGrad(c.ctx, dy.Tensor, x.Tensor, weight.tensor(), stats, cfg, want)
 		require.NoError(c.t, err)
 		sum, err := c.r.Add(c.ctx, onto.Tensor, dx)
 		require.NoError(c.t, err)

@@ -25,9 +25,17 @@ func norms(t *entries) {
 	t.run("batch_norm_grad", batchNormGrad, backend.BatchNormGrad)
 }
 
-// normRows sets one block per row.
+// normRows sets one block per row. Threads keep 48 bytes of a row of float or double in registers.
+// Such blocks have at most 64 threads, because larger ones wait longer at barriers, or as many as
+// keep the whole row.
 func (l *launcher) normRows(p *plan.RowNorm) *launcher {
-	return l.Blocks(p.N*p.Groups, threads(p.Per*p.Inner, 512), 1)
+	cols := p.Per * p.Inner
+	t := threads(cols, 512)
+	if !l.c.Narrow {
+		words := cols * l.Dtype.Size() / 4
+		t = max(threads(words, 64), threads((words+2)/3, 256))
+	}
+	return l.Blocks(p.N*p.Groups, t, 1)
 }
 
 // norm adds the kernels' struct of that name.
@@ -101,11 +109,11 @@ func normalizeWeightGrad(ctx context.Context, l *launcher, _ name) error {
 func (l *launcher) normWeights(ctx context.Context, p *plan.RowNorm, dw, db, dy, x, stats int) error {
 	weights := p.Groups * p.Per
 	units := (weights + 31) / 32
-	k, rows, n := table[backend.NormalizeWeightGrad].kernel, 8, partsFor(units, p.N, 64)
+	k, across, rows, n := table[backend.NormalizeWeightGrad].kernel, 32, 16, partsFor(units, p.N, 64)
 	if p.Inner > 1 {
-		k, units, rows, n = normalizeChannels, weights, 1, partsFor(weights, p.N*p.Inner, 4096)
+		k, units, across, rows, n = normalizeChannels, weights, 256, 1, partsFor(weights, p.N*p.Inner, 4096)
 	}
-	l.Blocks(units*n, 256/rows, rows).operands(dw, db).meet(ctx, n > 1)
+	l.Blocks(units*n, across, rows).operands(dw, db).meet(ctx, n > 1)
 	return l.operands(dy, x, stats).Word(n).norm(p).run(k)
 }
 
