@@ -117,18 +117,28 @@ func (l *launcher) normWeights(ctx context.Context, p *plan.RowNorm, dw, db, dy,
 	return l.operands(dy, x, stats).Word(n).norm(p).run(k)
 }
 
+// channelThreads is the number of threads of batch norm's blocks.
+const channelThreads = 128
+
+// channelParts returns the number of parts of each channel. Their blocks are about four for each
+// multiprocessor of a large GPU.
+func channelParts(p *plan.BatchNorm) int {
+	const blocks = 4 * 132
+	return max(1, min((blocks+p.C/2)/max(1, p.C), p.N*p.Inner/1024))
+}
+
 func batchNorm(ctx context.Context, l *launcher, k name) error {
 	p := l.c.Plan.(*plan.BatchNorm)
-	parts := partsFor((p.C+3)/4, p.N*p.Inner, 1024)
+	parts := channelParts(p)
 	run := func(sums device.Range) error {
-		l.again(l.Name).Blocks(p.C*parts, 256, 1).all().Memory(sums, backend.Read)
+		l.again(l.Name).Blocks(p.C*parts, channelThreads, 1).all().Memory(sums, backend.Read)
 		return l.Double(p.Eps).Word(p.N, p.C, p.Inner, parts, parts).Flag(p.Training).run(k)
 	}
 	if !p.Training {
 		return run(device.Range{})
 	}
 	return l.inScratch(ctx, (1+2*p.C*parts)*8, func(sums device.Range) error {
-		l.Blocks(p.C*parts, 256, 1).Memory(sums, backend.Write).operands(2).Memory(l.arg(7).Range(), backend.Read)
+		l.Blocks(p.C*parts, channelThreads, 1).Memory(sums, backend.Write).operands(2).Memory(l.arg(7).Range(), backend.Read)
 		if err := l.Double(p.Momentum).Word(p.N, p.C, p.Inner, parts).run(batchNormSums); err != nil {
 			return err
 		}
@@ -138,16 +148,16 @@ func batchNorm(ctx context.Context, l *launcher, k name) error {
 
 func batchNormGrad(ctx context.Context, l *launcher, k name) error {
 	p := l.c.Plan.(*plan.BatchNorm)
-	parts, chunks := partsFor((p.C+3)/4, p.N*p.Inner, 1024), 1
+	parts, chunks := channelParts(p), 1
 	if !l.arg(0).None() {
 		chunks = parts
 	}
 	return l.inScratch(ctx, 2*p.C*parts*8, func(sums device.Range) error {
-		l.Blocks(p.C*parts, 256, 1).Memory(sums, backend.Write).operands(3, 4, 6).Word(p.N, p.C, p.Inner, parts)
+		l.Blocks(p.C*parts, channelThreads, 1).Memory(sums, backend.Write).operands(3, 4, 6).Word(p.N, p.C, p.Inner, parts)
 		if err := l.run(batchNormGradSums); err != nil {
 			return err
 		}
-		l.again(l.Name).Blocks(p.C*chunks, 256, 1).all().Memory(sums, backend.Read)
+		l.again(l.Name).Blocks(p.C*chunks, channelThreads, 1).all().Memory(sums, backend.Read)
 		return l.Word(p.N, p.C, p.Inner, parts, chunks).Flag(p.Training).run(k)
 	})
 }
