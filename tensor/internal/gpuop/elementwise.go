@@ -30,7 +30,7 @@ func elementwise(t *entries) {
 }
 
 func unary(_ context.Context, l *launcher, k name) error {
-	return l.elements().Word(l.c.Op.Code()).Number(l.c.C[0]).run(k)
+	return l.elements().packs().Word(l.c.Op.Code()).Number(l.c.C[0]).run(k)
 }
 
 func function(_ context.Context, l *launcher, k name) error {
@@ -44,16 +44,23 @@ func function(_ context.Context, l *launcher, k name) error {
 // eight sets the grid of a kernel over elements whose threads take eight narrow elements at a time.
 func (l *launcher) eight() *launcher {
 	if l.Dtype.Wide() != backend.NoDtype {
-		l.Grid[0] = launch.GridSize(l.arg(0).Count(), 8*256)
+		l.packs()
 	}
+	return l
+}
+
+// packs sets the grid of a kernel over elements whose threads take 16 bytes at a time.
+func (l *launcher) packs() *launcher {
+	l.Grid[0] = launch.GridSize(l.arg(0).Count(), 16/l.Dtype.Size()*256)
 	return l
 }
 
 func binary(_ context.Context, l *launcher, k name) error {
 	n := l.arg(0).Count()
 	l.elements().Word(l.c.Op.Code())
-	if flat.has(l.Dtype) && l.c.Op <= backend.Mul && l.arg(1).Count() == n && l.arg(2).Count() == n {
-		return l.eight().run(flat)
+	// For narrow elements, flat only has sums and products.
+	if (!l.c.Narrow || l.c.Op <= backend.Mul) && l.arg(1).Count() == n && l.arg(2).Count() == n {
+		return l.packs().run(flat)
 	}
 	return l.broadcast().run(k)
 }

@@ -1,7 +1,7 @@
 // Elementwise functions, and conversions.
 
 #include "functions_gen.h"
-#include "kernels.h"
+#include "vector.h"
 
 #define FILL(T, name) \
 	extern "C" __global__ void fill_##name(T *dst, u64 n, T v) { EACH(i, n) dst[i] = v; }
@@ -47,6 +47,23 @@ FLOATS(CONVERTS)
 CONVERTS(bfloat16, bf16)
 CONVERTS(half, f16)
 
+// map sets dst[i] to f of the elements i of x, with packs if all are aligned.
+template <class T, class F, class... X> static __device__ void map(u64 n, F f, T *dst, const X *...x) {
+	constexpr int w = pack<T>::n;
+	u64 packs = aligned(dst, x...) ? n / w : 0;
+	EACH(i, packs) {
+		auto one = [&](auto... v) {
+			pack<T> out;
+#pragma unroll
+			for (int k = 0; k < w; k++)
+				out.v[k] = f(v.v[k]...);
+			store(dst + w * i, out, true);
+		};
+		one(load<w>(x + w * i, true)...);
+	}
+	EACH(i, n - w * packs) dst[w * packs + i] = f(x[w * packs + i]...);
+}
+
 template <class T> static __device__ T unary(int op, T v, T c) {
 	double d = v;
 	switch (op) {
@@ -70,8 +87,17 @@ template <class T> static __device__ T unary(int op, T v, T c) {
 	return v;
 }
 
+// The cheap functions have loops of their own.
+#define UNARY_LOOP(op) case op: return map(n, [=](T v) { return (T)unary((int)op, (R)v, c); }, dst, x);
+template <class T, class R> static __device__ void unary_loop(T *dst, const T *x, u64 n, int op, R c) {
+	switch (op) {
+		UNARY_LOOP(UNARY_neg) UNARY_LOOP(UNARY_relu) UNARY_LOOP(UNARY_square) UNARY_LOOP(UNARY_add_scalar) UNARY_LOOP(UNARY_mul_scalar)
+	}
+	map(n, [=](T v) { return (T)unary(op, (R)v, c); }, dst, x);
+}
+
 #define UNARY(T, t) \
-	extern "C" __global__ void unary_##t(T *dst, const T *x, u64 n, int op, sums<T>::type c) { EACH(i, n) dst[i] = (T)unary(op, (sums<T>::type)x[i], c); }
+	extern "C" __global__ void unary_##t(T *dst, const T *x, u64 n, int op, sums<T>::type c) { unary_loop(dst, x, n, op, c); }
 FLOATS(UNARY)
 UNARY(bfloat16, bf16)
 
@@ -102,14 +128,29 @@ template <class T> static __device__ T binary(int op, T a, T b) {
 	return a;
 }
 
+// flat is binary for operands of the same shape.
+#define FLAT_LOOP(op) case op: return map(n, [](T x, T y) { return binary((int)op, x, y); }, dst, a, b);
+template <class T> static __device__ void flat(T *dst, const T *a, const T *b, u64 n, int op) {
+	switch (op) {
+		FLAT_LOOP(ADD) FLAT_LOOP(SUB) FLAT_LOOP(MUL) FLAT_LOOP(DIV) FLAT_LOOP(RELU_GRAD) FLAT_LOOP(TANH_GRAD) FLAT_LOOP(SIGMOID_GRAD)
+		FLAT_LOOP(SQRT_GRAD) FLAT_LOOP(SQUARE_GRAD) FLAT_LOOP(FIRST) FLAT_LOOP(MAXIMUM) FLAT_LOOP(MINIMUM)
+	}
+	__trap();
+}
+
+#define FLAT(T, t) \
+	extern "C" __global__ void flat_##t(T *dst, const T *a, const T *b, u64 n, int op) { flat(dst, a, b, n, op); }
+FLOATS(FLAT)
+
 #define BINARY(T, t) \
 	extern "C" __global__ void binary_##t(T *dst, const T *a, const T *b, u64 n, int op, plan p) { \
 		EACH(i, n) { \
 			u64 rest = i; \
 			i64 oa = 0, ob = 0; \
 			for (int d = (int)p.n - 1; d > 0; d--) { \
-				i64 j = rest % p.dims[d]; \
-				rest /= p.dims[d]; \
+				u64 next = divide(rest, p.dims[d]); \
+				i64 j = rest - next * p.dims[d]; \
+				rest = next; \
 				oa += j * p.a[d]; \
 				ob += j * p.b[d]; \
 			} \
