@@ -63,7 +63,7 @@ func extreme(ctx context.Context, l *launcher, k name) error {
 // columns sets the grid for sums of columns of count numbers each. It returns the number of parts
 // into which the columns are cut.
 func (l *launcher) columns(outputs, count int) int {
-	units, rows := (outputs+31)/32, 32
+	units, rows := (outputs+31)/32, 16
 	if count <= 64 {
 		rows = 8
 	}

@@ -1,6 +1,6 @@
 // Sums and other statistics.
 
-#include "kernels.h"
+#include "vector.h"
 
 // reduction is plan.Reduction: the kept dimensions and the summed ones, with their strides in x.
 struct reduction {
@@ -50,7 +50,7 @@ template <class T> static __device__ double total_of(const T *from, u64 i, u64 t
 FLOATS(SUM_ROWS)
 SUM_ROWS(bfloat16, bf16)
 
-// columns describes sums of columns, 32 per block of 32 by up to 32 threads, or parts of them.
+// columns describes sums of columns, 32 per block of 32 by up to 16 threads, or parts of them.
 // There is a ticket for each 32 outputs.
 struct columns {
 	u64 outputs, parts;
@@ -63,7 +63,7 @@ struct columns {
 // add_columns ends the sums of a block's columns, or of a part of them; v is a thread's sum. With
 // several parts, the last block adds them.
 template <class T> static __device__ void add_columns(T *dst, double v, double divisor, u64 at, const columns &c) {
-	__shared__ double s[32][33];
+	__shared__ double s[16][33];
 	u64 p = c.part_at(at), unit = at - p * c.units(), first = unit * 32, o = first + threadIdx.x;
 	for (bool last = c.parts == 1;; last = true) {
 		__syncthreads();
@@ -87,12 +87,6 @@ template <class T> static __device__ void add_columns(T *dst, double v, double d
 		v = all.value();
 	}
 }
-
-// pack is the elements that a thread loads at once.
-template <class T> struct __align__(16) pack {
-	static constexpr int n = 16 / sizeof(T);
-	T v[n];
-};
 
 // total_of_columns is a warp's part of the sums of rows i to to, for each thread of one of 32
 // adjacent columns, starting at x. Rows are apart elements apart. A thread loads 16 bytes, so that
@@ -128,7 +122,7 @@ template <class T> static __device__ double total_of_columns(const T *x, u64 apa
 
 // sum_columns: a column of threads shares an output.
 #define SUM_COLUMNS(T, t) \
-	extern "C" __global__ void __launch_bounds__(1024) \
+	extern "C" __global__ void __launch_bounds__(512, 2) \
 	sum_columns_##t(T *dst, const T *x, u64 count, double divisor, u64 outputs, u64 parts, double *part, unsigned *tickets, reduction r) { \
 		columns c = {outputs, parts, part, tickets}; \
 		bool packed = sizeof(T) < 8 && r.kept == 1 && r.summed == 1 && r.kept_strides[0] == 1 && ((u64)x | r.summed_strides[0] * sizeof(T)) % 16 == 0; \
@@ -148,7 +142,7 @@ SUM_COLUMNS(bfloat16, bf16)
 
 // relu_bias_grad: the gradient of ReLU's argument, and the sums of its columns.
 #define RELU_BIAS_GRAD(T, t) \
-	extern "C" __global__ void __launch_bounds__(1024) relu_bias_grad_##t(T *dx, T *db, const T *dy, const T *y, u64 rows, columns c) { \
+	extern "C" __global__ void __launch_bounds__(512, 2) relu_bias_grad_##t(T *dx, T *db, const T *dy, const T *y, u64 rows, columns c) { \
 		for (u64 at = blockIdx.x; at < c.units() * c.parts; at += gridDim.x) { \
 			u64 p = c.part_at(at), o = (at - p * c.units()) * 32 + threadIdx.x, to = rows * (p + 1) / c.parts; \
 			total<T> own; \
