@@ -61,7 +61,7 @@ func (e *floatEdition) forwardTiles(l *launcher, p *plan.Attention) {
 func (e *floatEdition) gradient(ctx context.Context, l *launcher, p *plan.Attention) error {
 	queries, words := p.Count()*p.L, p.Count()*((p.L+e.keys-1)/e.keys)+1
 	return l.inScratch(ctx, bytesOfFloat*(queries+words), func(own device.Range) error {
-		l.again("attention own").Blocks((queries+7)/8, 256, 1)
+		l.again("attention own").Blocks(min((queries+7)/8, fourEach), 256, 1)
 		l.Memory(own, backend.Write).operands(attentionDY, attentionY).Word(words)
 		if err := l.plan(p).run(attentionOwn); err != nil {
 			return err

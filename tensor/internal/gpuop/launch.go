@@ -64,6 +64,9 @@ func threads(n, most int) int {
 	return t
 }
 
+// fourEach is a number of blocks: four for each multiprocessor of an H100 or an H200.
+const fourEach = 4 * 132
+
 // maxGridY is the largest number of blocks in a grid's second dimension. Kernels stride over more.
 const maxGridY = 1<<16 - 1
 

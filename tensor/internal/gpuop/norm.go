@@ -120,11 +120,9 @@ func (l *launcher) normWeights(ctx context.Context, p *plan.RowNorm, dw, db, dy,
 // channelThreads is the number of threads of batch norm's blocks.
 const channelThreads = 128
 
-// channelParts returns the number of parts of each channel. Their blocks are about four for each
-// multiprocessor of a large GPU.
+// channelParts returns the number of parts of each channel.
 func channelParts(p *plan.BatchNorm) int {
-	const blocks = 4 * 132
-	return max(1, min((blocks+p.C/2)/max(1, p.C), p.N*p.Inner/1024))
+	return max(1, min((fourEach+p.C/2)/max(1, p.C), p.N*p.Inner/1024))
 }
 
 func batchNorm(ctx context.Context, l *launcher, k name) error {

@@ -5,6 +5,7 @@
 
 #include "attention.h"
 #include "sheet.h"
+#include "vector.h"
 
 static const float log2e = 1.44269504088896340736f;
 
@@ -143,18 +144,48 @@ template <int n, int d, int across> struct attending {
 };
 
 // attention_own sets own to each query's sum of the products of its result and the result's
-// gradient, and the following words elements to 0.
-extern "C" __global__ void __launch_bounds__(256) attention_own_f32(float *own, const float *dout, const float *out, i64 words, attention a) {
+// gradient, and the following words elements to 0. As many threads of a warp share a query as there
+// are packs of its columns, rounded up to a power of two. They work on two queries at once.
+extern "C" __global__ void __launch_bounds__(256, 4) attention_own_f32(float *own, const float *dout, const float *out, i64 words, attention a) {
 	EACH(i, words)
 		own[a.batch * a.l + i] = 0;
-	for (u64 i = blockIdx.x * 8 + threadIdx.x / 32; i < a.batch * a.l; i += gridDim.x * 8) {
-		u64 z = divide(i, a.l), at = AT(o) + (i - z * a.l) * a.orow;
-		double sum = 0;
-		for (i64 x = threadIdx.x % 32; x < a.w; x += 32)
-			sum += (double)dout[at + x] * (double)out[at + x];
-		sum = warp_sum(sum);
-		if (threadIdx.x % 32 == 0)
-			own[i] = (float)sum;
+	int lanes = 1;
+	while (lanes < 32 && 4 * lanes < a.w)
+		lanes *= 2;
+	int lane = threadIdx.x % lanes, queries = blockDim.x / lanes;
+	u64 all = a.batch * a.l, step = queries * (u64)gridDim.x;
+	bool whole = (a.w | a.orow) % 4 == 0 && aligned(dout, out);
+	for (int d = 0; d < a.n; d++)
+		whole = whole && a.o[d] % 4 == 0;
+	for (u64 first = blockIdx.x * (u64)queries; first < all; first += 2 * step) {
+		u64 i = first + threadIdx.x / lanes;
+		double sum[2] = {};
+		u64 at[2];
+#pragma unroll
+		for (int k = 0; k < 2; k++) {
+			u64 q = i + k * step, z = divide(q, a.l);
+			at[k] = AT(o) + (q - z * a.l) * a.orow;
+		}
+		for (i64 x = lane * 4; x < a.w; x += lanes * 4) {
+			pack<float> g[2], v[2];
+#pragma unroll
+			for (int k = 0; k < 2; k++)
+				if (i + k * step < all)
+					g[k] = load<4>(dout + at[k] + x, whole, a.w - x), v[k] = load<4>(out + at[k] + x, whole, a.w - x);
+#pragma unroll
+			for (int k = 0; k < 2; k++)
+				if (i + k * step < all)
+#pragma unroll
+					for (int l = 0; l < 4; l++)
+						sum[k] += (double)g[k].v[l] * (double)v[k].v[l];
+		}
+#pragma unroll
+		for (int k = 0; k < 2; k++) {
+			for (int d = lanes / 2; d > 0; d /= 2)
+				sum[k] += __shfl_xor_sync(~0u, sum[k], d);
+			if (lane == 0 && i + k * step < all)
+				own[i + k * step] = (float)sum[k];
+		}
 	}
 }
 
