@@ -27,18 +27,45 @@ func TestConvolutionOfInfinities(t *testing.T) {
 // A GPU computes up to four rows of y at once. Rows after the last one must not multiply their
 // zeros with an infinity of x, which would give NaN.
 func TestConvWeightGradBesideInfinities(t *testing.T) {
-	const channels, filters = 16, 20
+	const filters = 20
 	r := newRig(t, 64<<20).scoped()
-	for high := 3; high < 9; high++ {
-		for _, wide := range []int{7, 12, 34} {
-			for stride := 1; stride < 3; stride++ {
-				x, err := r.Full(r.ctx, math.Inf(1), Float32, 1, channels, high, wide)
-				require.NoError(t, err)
-				dy, err := r.Full(r.ctx, 1, Float32, 1, filters, (high-1)/stride+1, (wide-1)/stride+1)
-				require.NoError(t, err)
-				dw, err := r.ConvWeightGrad(r.ctx, dy, x, []int{filters, channels, 3, 3}, ConvConfig{Stride: []int{stride, stride}, Padding: []int{1, 1}})
-				want := slices.Repeat([]float32{float32(math.Inf(1))}, filters*channels*9)
-				require.Equal(t, want, get[float32](r, dw, err), "%d by %d with a stride of %d", high, wide, stride)
+	for _, channels := range []int{4, 16} {
+		for high := 3; high < 9; high++ {
+			for _, wide := range []int{7, 12, 34} {
+				for stride := 1; stride < 3; stride++ {
+					x, err := r.Full(r.ctx, math.Inf(1), Float32, 1, channels, high, wide)
+					require.NoError(t, err)
+					dy, err := r.Full(r.ctx, 1, Float32, 1, filters, (high-1)/stride+1, (wide-1)/stride+1)
+					require.NoError(t, err)
+					dw, err := r.ConvWeightGrad(r.ctx, dy, x, []int{filters, channels, 3, 3}, ConvConfig{Stride: []int{stride, stride}, Padding: []int{1, 1}})
+					want := slices.Repeat([]float32{float32(math.Inf(1))}, filters*channels*9)
+					require.Equal(t, want, get[float32](r, dw, err), "%d channels, %d by %d with a stride of %d", channels, high, wide, stride)
+				}
+			}
+		}
+	}
+}
+
+// TestConvWeightGradOfManyPositionsAndGroups: more than 128 parts are added, and more tiles than
+// blocks of a launch are computed.
+func TestConvWeightGradOfManyPositionsAndGroups(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	for _, c := range []struct{ groups, side int }{{1, 200}, {4100, 3}} {
+		const filters = 5
+		x, dy := spread[float32](c.groups*c.side*c.side, -1, 1), spread[float32](c.groups*filters*c.side*c.side, -1, 1)
+		dw, err := r.ConvWeightGrad(r.ctx, put(r, dy, 1, c.groups*filters, c.side, c.side), put(r, x, 1, c.groups, c.side, c.side),
+			[]int{c.groups * filters, 1, 3, 3}, ConvConfig{Padding: []int{1, 1}, Groups: c.groups})
+		got := get[float32](r, dw, err)
+		for k := range c.groups * filters {
+			for i := range 9 {
+				want, size := 0.0, 0.0
+				for p := max(0, 1-i/3); p < min(c.side, c.side+1-i/3); p++ {
+					for q := max(0, 1-i%3); q < min(c.side, c.side+1-i%3); q++ {
+						v := float64(dy[(k*c.side+p)*c.side+q]) * float64(x[(k/filters*c.side+p+i/3-1)*c.side+q+i%3-1])
+						want, size = want+v, size+math.Abs(v)
+					}
+				}
+				require.InDelta(t, want, got[k*9+i], 1e-6*size, "weight %d of filter %d of %+v", i, k, c)
 			}
 		}
 	}

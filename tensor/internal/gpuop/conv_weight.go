@@ -26,20 +26,24 @@ var (
 	weight32      = weightEdition{named("conv_weight_grad_3_32"), 16, 32, 1, 32, 4, 92160}
 	weightBy2Of8  = weightEdition{named("conv_weight_grad_3_by_2_8"), 16, 32, 2, 8, 4, 78336}
 	weightBy2Of16 = weightEdition{named("conv_weight_grad_3_by_2_16"), 16, 32, 1, 16, 4, 78336}
-	// weightAny is for windows with few elements in all channels. Its units continue from one row,
-	// and from one image, to the next.
+	// weightAny is for few weights of any window. Its units continue from one row, and from one
+	// image, to the next.
 	weightAny = weightEdition{named("conv_weight_grad_any"), 16, 32, 1, 32, 8, 55296}
 
 	convParts = named("conv_parts")
 )
 
 const (
-	// fewElements is the largest number of elements of a window in all channels for weightAny.
-	fewElements = 128
+	// fewElements and fewWeights are the largest numbers for weightAny: of elements of a window in
+	// all channels, and of weights. Of more weights, tiles compute more for each number that they
+	// read.
+	fewElements, fewWeights = 128, 8192
+	// leastOfX is the number of channels of x from which on windows of 3 by 3 have a kernel.
+	leastOfX = 9
 	// weightBlocks is two blocks for each multiprocessor of an H100 or H200.
 	weightBlocks = 264
-	// partUnits is the largest number of units in one sum. With more, it would lose precision that
-	// the parts of a tile's sum keep.
+	// partUnits is the largest number of units in one sum. Sums of more would be less precise than
+	// those of tiles, which are added in parts.
 	partUnits = 64
 	// mostUnits keeps the kernels' counts of units, positions and jobs below 2^32.
 	mostUnits = 1 << 26
@@ -49,15 +53,16 @@ const (
 // cannot run it.
 func (l *launcher) weightEditionOf(p *plan.Conv) *weightEdition {
 	t, cols := runTile(p), p.Out[1]
-	three := (t == run3 || t == run3By2) && p.C > weight32.x/2
+	three := (t == run3 || t == run3By2) && p.C >= leastOfX
 	switch {
-	case !weightAny.kernel.has(l.Dtype) || !three && p.Inner() > fewElements || !l.b.hasMatrixUnits():
+	case !weightAny.kernel.has(l.Dtype) || !three && (p.Inner() > fewElements || p.K*p.Inner() > fewWeights) || !l.b.hasMatrixUnits():
 		return nil
 	case !three:
 		return &weightAny
-	case t == run3By2 && cols <= weightBy2Of8.cols:
-		return &weightBy2Of8
 	case t == run3By2:
+		if cols <= weightBy2Of8.cols {
+			return &weightBy2Of8
+		}
 		return &weightBy2Of16
 	case p.K <= weightFew.y:
 		return &weightFew
@@ -84,8 +89,8 @@ func (e *weightEdition) split(p *plan.Conv, weights int) (jobs, parts int, ok bo
 }
 
 // A gradient of the weights has few results, and each is a sum over all positions of all images. So
-// the sum is cut into parts: each part has tiles of its own, which write to scratch memory of at
-// most maxPartial elements. Then the parts are added in order.
+// the sum is cut into parts, which write to scratch memory of at most maxPartial elements. Then the
+// parts are added, in an order that depends only on their number.
 const (
 	maxPartial  = 5 << 18
 	leastPlaces = 256

@@ -11,8 +11,10 @@ import (
 
 // The kernels with an edition for each dtype of labels.
 var (
-	entropy      = namedBy("cross_entropy", backend.Int32, backend.Int64)
-	entropyGrads = namedBy("cross_entropy_grad", backend.Int32, backend.Int64)
+	entropy           = namedBy("cross_entropy", backend.Int32, backend.Int64)
+	entropyBlock      = namedBy("cross_entropy_block", backend.Int32, backend.Int64)
+	entropyGrads      = namedBy("cross_entropy_grad", backend.Int32, backend.Int64)
+	entropyBlockGrads = namedBy("cross_entropy_grad_block", backend.Int32, backend.Int64)
 	labelWeights = namedBy("label_weights", backend.Int32, backend.Int64)
 	likelihoods  = namedBy("nll_loss", backend.Int32, backend.Int64)
 	likelyGrads  = namedBy("nll_loss_grad", backend.Int32, backend.Int64)
@@ -37,10 +39,9 @@ const (
 	rowsInBlock = 8
 	// narrowColumns is the largest number of classes for which a warp always computes a row.
 	narrowColumns = 256
-	// From manyRows on a warp also computes a row of manyColumns, or of any number of narrow elements.
+	// From manyRows on, a warp also computes a row of manyColumns, or of any number of narrow
+	// elements.
 	manyRows, manyColumns = 2048, 8192
-	// mostSums is the largest number of blocks of a cross entropy: each writes three numbers.
-	mostSums = partNumbers / 3
 )
 
 // fusesEntropy reports whether one launch computes both the loss and its gradient. It needs at most
@@ -62,24 +63,18 @@ func crossEntropy(ctx context.Context, l *launcher, _ name) error {
 	}
 	labels := l.arg(logits + 1)
 	e, n := backend.ParamsOf[plan.Entropy](l.c.Params()), labels.Count()
-	narrow := l.warpPerRow(n, e) || l.c.Op == backend.NLLLoss
-	if narrow {
-		l.Grid[0] = min(launch.GridSize(n, rowsInBlock), 2*enough)
-	} else {
-		l.entropyRow(min(n, mostSums), e)
+	l.Grid[0] = min(launch.GridSize(n, rowsInBlock), 2*enough)
+	if kernels == &entropy && !l.warpPerRow(n, e) {
+		kernels = &entropyBlock
+		l.Blocks(n, threads(e.Cols, 256), 1)
 	}
 	l.operands(0).optional(logits == 2, 1).operands(logits, logits+1, logits+2, logits+3).meet(ctx, l.Grid[0] > 1)
-	return l.Flag(e.Each, narrow).entropy(n, e).run(kernels[labels.Dtype])
+	return l.Flag(e.Each).entropy(n, e).run(kernels[labels.Dtype])
 }
 
 // warpPerRow reports whether a warp computes a row. Otherwise a block does.
 func (l *launcher) warpPerRow(n int, e *plan.Entropy) bool {
 	return e.Cols <= narrowColumns || n >= manyRows && (l.c.Narrow || e.Cols <= manyColumns)
-}
-
-// entropyRow sets n blocks, each for a row at a time.
-func (l *launcher) entropyRow(n int, e *plan.Entropy) *launcher {
-	return l.Blocks(n, threads(e.Cols, 256), 1)
 }
 
 func crossEntropyGrad(ctx context.Context, l *launcher, _ name) error {
@@ -92,11 +87,12 @@ func crossEntropyGrad(ctx context.Context, l *launcher, _ name) error {
 			return err
 		}
 	}
-	narrow := l.warpPerRow(n, e)
-	if l.entropyRow(n, e); narrow {
+	kernels := &entropyBlockGrads
+	if l.rows(n, &e.Rows); l.warpPerRow(n, e) {
+		kernels = &entropyGrads
 		l.Blocks((n+rowsInBlock-1)/rowsInBlock, 32*rowsInBlock, 1)
 	}
-	return l.all().Memory(per, backend.Read).Flag(e.Each, narrow).entropy(n, e).run(entropyGrads[labels.Dtype])
+	return l.all().Memory(per, backend.Read).Flag(e.Each).entropy(n, e).run(kernels[labels.Dtype])
 }
 
 // nllLossGrad counts the labels in a separate launch.

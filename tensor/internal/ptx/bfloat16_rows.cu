@@ -49,8 +49,8 @@ static __device__ __noinline__ exponentials exponentials_of(const bfloat16 *row,
 	return e;
 }
 
-// joined are the exponentials of a row's whole share, for each of its threads.
-static __device__ exponentials joined(const bfloat16 *row, const rows &r, const share &o) {
+// joined returns the exponentials of a whole row to each of its threads.
+template <bool narrow> static __device__ exponentials joined(const bfloat16 *row, const rows &r, const share<narrow> &o) {
 	exponentials e = exponentials_of(row, r.cols, r.inner, o.first(), o.step());
 	e.raise((float)o.max(e.top));
 	e.sum = o.sum(e.sum);
@@ -61,7 +61,7 @@ extern "C" __global__ void softmax_bf16(bfloat16 *dst, const bfloat16 *x, rows r
 	__shared__ double s[33];
 	ROWS(i, r) {
 		u64 at = r.start(i);
-		exponentials e = joined(x + at, r, {false, s});
+		exponentials e = joined<false>(x + at, r, {s});
 		float by = (float)(1 / e.sum);
 		rewrite(dst + at, x + at, r.cols, r.inner, threadIdx.x, blockDim.x, [&](u64, float v) { return expf(v - e.top) * by; });
 	}
@@ -71,7 +71,7 @@ extern "C" __global__ void log_softmax_bf16(bfloat16 *dst, const bfloat16 *x, ro
 	__shared__ double s[33];
 	ROWS(i, r) {
 		u64 at = r.start(i);
-		exponentials e = joined(x + at, r, {false, s});
+		exponentials e = joined<false>(x + at, r, {s});
 		float less = (float)log(e.sum);
 		rewrite(dst + at, x + at, r.cols, r.inner, threadIdx.x, blockDim.x, [&](u64, float v) { return v - e.top - less; });
 	}
@@ -100,7 +100,7 @@ extern "C" __global__ void log_softmax_grad_bf16(bfloat16 *dst, const bfloat16 *
 }
 
 // surprise is the loss of a row. It sets *of for a row that counts.
-template <class L> static __device__ double surprise(const bfloat16 *logits, const L *labels, const float *weights, u64 i, const share &o, const entropy &e, row_sum *of) {
+template <bool narrow, class L> static __device__ double surprise(const bfloat16 *logits, const L *labels, const float *weights, u64 i, const share<narrow> &o, const entropy &e, row_sum *of) {
 	i64 label = labels[i];
 	if (label == e.ignore)
 		return 0;
@@ -121,7 +121,7 @@ template <class L> static __device__ double surprise(const bfloat16 *logits, con
 }
 
 // slopes sets a row's gradient. scale is the gradient of the loss over the divisor of the losses.
-static __device__ __noinline__ void slopes(bfloat16 *to, const bfloat16 *row, i64 label, const float *weights, double scale, double spread, const row_sum &of, const share &o, const entropy &e) {
+template <bool narrow> static __device__ __noinline__ void slopes(bfloat16 *to, const bfloat16 *row, i64 label, const float *weights, double scale, double spread, const row_sum &of, const share<narrow> &o, const entropy &e) {
 	u64 first = o.first(), step = o.step();
 	if (label == e.ignore || no_class(label, e))
 		return rewrite(to, row, e.r.cols, e.r.inner, first, step, [](u64, float) { return 0.f; });
@@ -138,17 +138,19 @@ static __device__ __noinline__ void slopes(bfloat16 *to, const bfloat16 *row, i6
 	});
 }
 
-CROSS_ENTROPY(cross_entropy, bfloat16, bf16, float, int, i32)
-CROSS_ENTROPY(cross_entropy, bfloat16, bf16, float, i64, i64)
+#define LABELS(L, l) \
+	CROSS_ENTROPY(cross_entropy, bfloat16, bf16, float, L, l, true) \
+	CROSS_ENTROPY(cross_entropy_block, bfloat16, bf16, float, L, l, false)
+LABELS(int, i32)
+LABELS(i64, i64)
 
-// cross_entropy_grad: one block per row, or one of its 8 warps per row if narrow is set. per points
-// to the divisor of the losses; null means 1. If each is set, dloss has an element per row.
-template <class L>
-static __device__ void entropy_grad(bfloat16 *dst, const bfloat16 *logits, const L *labels, const float *weights, const float *dloss, const double *per, bool each, bool narrow,
-	const entropy &e) {
+// entropy_grad: a row has one of the 8 warps of a block if narrow is set, otherwise a block. per
+// points to the divisor of the losses; null means 1. If each is set, dloss has an element per row.
+template <bool narrow, class L>
+static __device__ void entropy_grad(bfloat16 *dst, const bfloat16 *logits, const L *labels, const float *weights, const float *dloss, const double *per, bool each, const entropy &e) {
 	__shared__ double s[33];
 	double scale = each ? 0 : (double)*dloss / (per ? *per : 1), spread = spread_of(weights, e, s);
-	share o = {narrow, s};
+	share<narrow> o = {s};
 	SHARED_ROWS(i, o, e.r) {
 		u64 at = e.r.start(i);
 		if (each)
@@ -158,10 +160,11 @@ static __device__ void entropy_grad(bfloat16 *dst, const bfloat16 *logits, const
 	}
 }
 
-#define ENTROPY_GRAD(L, l) \
-	extern "C" __global__ void cross_entropy_grad_##l##_bf16(bfloat16 *dst, const bfloat16 *logits, const L *labels, const float *weights, const float *dloss, \
-		const double *per, i64 each, i64 narrow, entropy e) { \
-		entropy_grad(dst, logits, labels, weights, dloss, per, each, narrow, e); \
+#define ENTROPY_GRAD(name, L, l, narrow) \
+	extern "C" __global__ void name##_##l##_bf16(bfloat16 *dst, const bfloat16 *logits, const L *labels, const float *weights, const float *dloss, \
+		const double *per, i64 each, entropy e) { \
+		entropy_grad<narrow>(dst, logits, labels, weights, dloss, per, each, e); \
 	}
-ENTROPY_GRAD(int, i32)
-ENTROPY_GRAD(i64, i64)
+#define LABEL_GRADS(L, l) ENTROPY_GRAD(cross_entropy_grad, L, l, true) ENTROPY_GRAD(cross_entropy_grad_block, L, l, false)
+LABEL_GRADS(int, i32)
+LABEL_GRADS(i64, i64)

@@ -275,7 +275,7 @@ WEIGHTS(float, f32, 64, 64, 64, 4, 4, 16)
 WEIGHTS(double, f64, 64, 64, 64, 4, 4, 8)
 
 // add_parts adds the parts of a gradient of the weights. A block has a column of threads for each
-// of blockDim.x weights. A thread has that many loads in flight.
+// of blockDim.x weights. A thread has four loads in flight.
 template <class T> static __device__ void add_parts(T *dw, const T *from, u64 n, u64 parts) {
 	enum { loads = 4 };
 	__shared__ double s[256];

@@ -1,7 +1,8 @@
 // target compute_80
 // Gradients of the weights of a convolution of float, with larger tiles than in conv.cu. They are
 // sums over the positions of all images. A block computes a tile of them over a part of the
-// positions. The next positions are copied to shared memory while a thread uses others.
+// positions. For windows of 3 by 3, the next positions are copied to shared memory while a thread
+// uses others.
 //
 // Elements of x outside of the picture are 0. Channels after the last one are not copied: sums with
 // them are undefined, and are not written.
@@ -30,7 +31,7 @@ struct job {
 //
 // A thread keeps the last columns of x of a row for the next positions. So a row begins with
 // skipped floats, and the columns after the first kept ones are aligned to 16 bytes. The distance
-// of two channels is an odd number of four floats, so that four channels are read without bank
+// of two channels is an odd multiple of four floats, so that four channels are read without bank
 // conflicts.
 template <int stride_, int own_, int rows_, int cols_> struct tile {
 	enum {
@@ -85,7 +86,7 @@ static __device__ __forceinline__ void strip(float (&sum)[T::own][9], float (&v)
 			v[r][i] = all[r][n * T::stride + i];
 }
 
-// unit is positions of an image, from (p0, q0) on. It has no rows after a slot's last unit.
+// unit is positions of an image, from (p0, q0) on. The unit after a slot's last one has no rows.
 struct unit {
 	int p0, q0, rows, cols;
 	i64 image;
@@ -206,9 +207,9 @@ THREE_BY_THREE(3_32, 1, 8, 1, 32, 92160)
 THREE_BY_THREE(3_by_2_8, 2, 8, 2, 8, 78336)
 THREE_BY_THREE(3_by_2_16, 2, 8, 1, 16, 78336)
 
-// conv_weight_grad_any is for any window with few elements in all channels of x. A block has 16 of these, and 32
-// channels of y. A warp iterates over units of 32 positions of its own, and a thread has two
-// elements of the window by 8 channels of y.
+// conv_weight_grad_any is for any window with few elements in all channels of x. A block has 16 of
+// these, and 32 channels of y. A warp iterates over units of 32 positions of its own, and a thread
+// has two elements of the window by 8 channels of y.
 enum { any_x = 16, any_y = 32, any_warps = 8, any_pitch = 36, any_unit = (any_x + any_y) * any_pitch, any_bytes = 4 * any_warps * any_unit };
 
 struct element {

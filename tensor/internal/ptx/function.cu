@@ -5,10 +5,10 @@
 // some are the elements that a thread loads at a time.
 template <class T> struct __align__(16) some { T v[16 / sizeof(T)]; };
 
-// map sets dst[i] to f(v[i], dy[i]); dy may be null.
+// map sets dst[i] to f(v[i], dy[i]); dy may be null. A thread has one of few elements.
 template <class T, class F> static __device__ void map(T *dst, const T *dy, const T *v, u64 n, F f) {
 	enum { at_once = 16 / sizeof(T) };
-	u64 all = ((size_t)dst | (size_t)dy | (size_t)v) % 16 ? 0 : n / at_once;
+	u64 all = n < 1 << 20 || ((size_t)dst | (size_t)dy | (size_t)v) % 16 ? 0 : n / at_once;
 	EACH(u, all) {
 		some<T> x = ((const some<T> *)v)[u], g = dy ? ((const some<T> *)dy)[u] : x;
 #pragma unroll
@@ -22,23 +22,15 @@ template <class T, class F> static __device__ void map(T *dst, const T *dy, cons
 	}
 }
 
-#define VALUE_OF(i, name) case i: EACH(j, n) dst[j] = (T)f_##name<double>(x[j], c, d); return;
-#define SLOPE_OF(i, name) case i: EACH(j, n) dst[j] = (T)df_##name<double>(dy[j], v[j], c, d); return;
-template <class T> static __device__ void values(T *dst, const T *x, u64 n, int op, T c, T d) {
-	if (op == FUNCTION_gelu_tanh)
-		return map(dst, (const T *)0, x, n, [](double v, double) { return f_gelu_tanh<double>(v, 0, 0); });
-	switch (op) { SLOPES(VALUE_OF) }
-	__trap(); // there is no such function
-}
-
-template <class T> static __device__ void slopes(T *dst, const T *dy, const T *v, u64 n, int op, T c, T d) {
-	if (op == FUNCTION_gelu_tanh)
-		return map(dst, dy, v, n, [](double x, double g) { return df_gelu_tanh<double>(g, x, 0, 0); });
-	switch (op) { SLOPES(SLOPE_OF) }
-	__trap();
-}
-
 #define FUNCTION(T, t) \
-	extern "C" __global__ void function_##t(T *dst, const T *x, u64 n, int op, T c, T d) { values(dst, x, n, op, c, d); } \
-	extern "C" __global__ void function_grad_##t(T *dst, const T *dy, const T *v, u64 n, int op, T c, T d) { slopes(dst, dy, v, n, op, c, d); }
+	extern "C" __global__ void function_##t(T *dst, const T *x, u64 n, int op, T c, T d) { \
+		if (op == FUNCTION_gelu_tanh) \
+			return map(dst, (const T *)0, x, n, [](double v, double) { return f_gelu_tanh<double>(v, 0, 0); }); \
+		EACH(i, n) dst[i] = (T)function<double>(op, x[i], c, d); \
+	} \
+	extern "C" __global__ void function_grad_##t(T *dst, const T *dy, const T *v, u64 n, int op, T c, T d) { \
+		if (op == FUNCTION_gelu_tanh) \
+			return map(dst, dy, v, n, [](double x, double g) { return df_gelu_tanh<double>(g, x, 0, 0); }); \
+		EACH(i, n) dst[i] = (T)function_grad<double>(op, dy[i], v[i], c, d); \
+	}
 FLOATS(FUNCTION)

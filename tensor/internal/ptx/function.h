@@ -20,9 +20,9 @@ template <class R> static __device__ R logistic(R x) {
 	return x / (1 + x);
 }
 
-// half_tanh is (1 + tanh(u)) / 2, which is the logistic function of 2u, without cancellation. rest
-// is 1 less it.
-template <class R> static __device__ R half_tanh(R u, R *rest) {
+// logistic_of_twice is the logistic function of 2u, (1 + tanh(u)) / 2, without cancellation.
+// rest is 1 minus that.
+template <class R> static __device__ R logistic_of_twice(R u, R *rest) {
 	R e = exp(-2 * fabs(u)), more = 1 / (1 + e), less = e * more;
 	*rest = u < 0 ? more : less;
 	return u < 0 ? less : more;
@@ -46,10 +46,10 @@ F(gelu) { return x * normal(x); }
 DF(gelu) { return dy * (normal(v) + v * exp((R)-0.5 * v * v) * (R)0.39894228040143267794); }
 F(gelu_tanh) {
 	R rest;
-	return x * half_tanh((R)tanh_scale * (x + (R)tanh_cubic * x * x * x), &rest);
+	return x * logistic_of_twice((R)tanh_scale * (x + (R)tanh_cubic * x * x * x), &rest);
 }
 DF(gelu_tanh) {
-	R rest, t = half_tanh((R)tanh_scale * (v + (R)tanh_cubic * v * v * v), &rest);
+	R rest, t = logistic_of_twice((R)tanh_scale * (v + (R)tanh_cubic * v * v * v), &rest);
 	return dy * (t + 2 * v * (t * rest) * ((R)tanh_scale * (1 + (R)(3 * tanh_cubic) * v * v)));
 }
 F(silu) { return x * logistic(x); }

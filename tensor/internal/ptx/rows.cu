@@ -1,62 +1,59 @@
-// Functions of rows, with one block of at least a warp per row.
+// Functions of rows. A row has a block, or a warp.
 
 #include "rows.h"
 
-// at_once is the number of elements of a row that a thread loads before it uses them.
-enum { at_once = 4 };
+// batch is the number of elements of a long row that a thread loads before it uses them.
+enum { batch = 4 };
 
 // running is the sum of exp(v - top) of the elements that a warp has read, of which top is the
 // greatest. All threads of the warp have the same top, so that they do not diverge.
-template <class T> struct running {
-	T top = -INFINITY;
+struct running {
+	float top = -INFINITY;
 	double base = 0; // top, or 0 before there is a greatest element
-	total<T> sum;
+	double sum = 0;
 
 	// raise is called by the whole warp, with the greatest of each thread's next elements.
-	__device__ void raise(T most) {
+	__device__ void raise(float most) {
 		if (!__any_sync(~0u, most > top))
 			return;
 #pragma unroll
 		for (int d = 16; d > 0; d /= 2)
 			most = fmax(most, __shfl_xor_sync(~0u, most, d));
-		sum.sum *= exp((double)top - (double)most);
+		sum *= exp((double)top - (double)most);
 		base = top = most;
 	}
-	__device__ void add(T v) { sum.add(exp((double)v - base)); }
+	__device__ void add(float v) { sum += exp((double)v - base); }
 };
 
 // long_row reads a row once.
-template <class T> static __device__ __noinline__ row_sum long_row(const T *row, const rows &r, const share &o) {
+static __device__ row_sum long_row(const float *row, const rows &r, const share<false> &o) {
 	u64 lane = threadIdx.x % 32, step = o.step(), j = o.first() - lane;
-	running<T> all;
-	for (; j + (at_once - 1) * step + 32 <= r.cols; j += at_once * step) {
-		T v[at_once], most = -INFINITY;
+	running all;
+	for (; j + (batch - 1) * step + 32 <= r.cols; j += batch * step) {
+		float v[batch], most = -INFINITY;
 #pragma unroll
-		for (int k = 0; k < at_once; k++)
+		for (int k = 0; k < batch; k++)
 			v[k] = row[(j + k * step + lane) * r.inner];
 #pragma unroll
-		for (int k = 0; k < at_once; k++)
+		for (int k = 0; k < batch; k++)
 			most = fmax(most, v[k]);
 		all.raise(most);
 #pragma unroll
-		for (int k = 0; k < at_once; k++)
+		for (int k = 0; k < batch; k++)
 			all.add(v[k]);
 	}
 	for (; j < r.cols; j += step) {
-		T v = j + lane < r.cols ? row[(j + lane) * r.inner] : (T)-INFINITY;
+		float v = j + lane < r.cols ? row[(j + lane) * r.inner] : -INFINITY;
 		all.raise(v);
 		all.add(v);
 	}
 	double top = o.max(all.top);
-	all.sum.sum *= exp((double)all.top - top);
-	return {top, o.sum(all.sum.value())};
+	all.sum *= exp((double)all.top - top);
+	return {top, o.sum(all.sum)};
 }
 
-// exponentials_of is the sum of a row's exponentials. A NaN makes it NaN. Of a row of doubles, whose
-// sum must not be rounded more often, and of a short one the greatest element is found first.
-template <class T> static __device__ row_sum exponentials_of(const T *row, const rows &r, const share &o) {
-	if (sizeof(T) == 4 && r.cols > 256)
-		return long_row(row, r, o);
+// greatest_first reads a row twice, so that its sum is rounded less often.
+template <bool narrow, class T> static __device__ row_sum greatest_first(const T *row, const rows &r, const share<narrow> &o) {
 	double top = -INFINITY;
 	for (u64 j = o.first(); j < r.cols; j += o.step())
 		top = fmax(top, (double)row[j * r.inner]);
@@ -72,7 +69,7 @@ template <class T> static __device__ row_sum exponentials_of(const T *row, const
 		__shared__ double s[33]; \
 		ROWS(i, r) { \
 			u64 at = r.start(i); \
-			row_sum of = exponentials_of(x + at, r, {false, s}); \
+			row_sum of = greatest_first<false>(x + at, r, {s}); \
 			COLS(j, r) dst[at + j * r.inner] = (T)(exp((double)x[at + j * r.inner] - of.top) / of.sum); \
 		} \
 	} \
@@ -80,7 +77,7 @@ template <class T> static __device__ row_sum exponentials_of(const T *row, const
 		__shared__ double s[33]; \
 		ROWS(i, r) { \
 			u64 at = r.start(i); \
-			row_sum of = exponentials_of(x + at, r, {false, s}); \
+			row_sum of = greatest_first<false>(x + at, r, {s}); \
 			double less = log(of.sum); \
 			COLS(j, r) dst[at + j * r.inner] = (T)((double)x[at + j * r.inner] - of.top - less); \
 		} \
@@ -112,8 +109,15 @@ FLOATS(SOFTMAX)
 	}
 FLOATS(SOFTMAX_GRAD)
 
+// exponentials_of is the greatest element of a row and the sum of its exponentials.
+template <bool narrow, class T> static __device__ row_sum exponentials_of(const T *row, const rows &r, const share<narrow> &o) {
+	if constexpr (!narrow && sizeof(T) == 4)
+		return long_row(row, r, o);
+	return greatest_first(row, r, o);
+}
+
 // surprise is the loss of a row. It sets *of for a row that counts.
-template <class T, class L> static __device__ double surprise(const T *logits, const L *labels, const T *weights, u64 i, const share &o, const entropy &e, row_sum *of) {
+template <bool narrow, class T, class L> static __device__ double surprise(const T *logits, const L *labels, const T *weights, u64 i, const share<narrow> &o, const entropy &e, row_sum *of) {
 	i64 label = labels[i];
 	if (label == e.ignore)
 		return 0;
@@ -136,7 +140,7 @@ template <class T, class L> static __device__ double surprise(const T *logits, c
 
 // slopes sets a row's gradient. scale is the gradient of the loss over the divisor of the losses.
 // Each product is rounded separately, so that the kernels that call it produce the same bits.
-template <class T> static __device__ void slopes(T *to, const T *row, i64 label, const T *weights, double scale, double spread, const row_sum &of, const share &o, const entropy &e) {
+template <bool narrow, class T> static __device__ void slopes(T *to, const T *row, i64 label, const T *weights, double scale, double spread, const row_sum &of, const share<narrow> &o, const entropy &e) {
 	bool skip = label == e.ignore || no_class(label, e);
 	double even = e.smoothing / (double)e.r.cols, spreading = __dmul_rn(scale, even);
 	double hit = skip ? 0 : __dmul_rn(__dmul_rn(scale, 1 - e.smoothing), weights ? (double)weights[label] : 1);
@@ -150,13 +154,13 @@ template <class T> static __device__ void slopes(T *to, const T *row, i64 label,
 			by -= hit;
 		to[j * e.r.inner] = skip ? (T)0 : (T)by;
 	};
-	for (; j + (at_once - 1) * step < e.r.cols; j += at_once * step) {
-		T v[at_once]; // all are read before to is written, which may be the same memory
+	for (; j + (batch - 1) * step < e.r.cols; j += batch * step) {
+		T v[batch]; // all are read before to is written, which may be the same memory
 #pragma unroll
-		for (int k = 0; k < at_once; k++)
+		for (int k = 0; k < batch; k++)
 			v[k] = row[(j + k * step) * e.r.inner];
 #pragma unroll
-		for (int k = 0; k < at_once; k++)
+		for (int k = 0; k < batch; k++)
 			slope(j + k * step, v[k]);
 	}
 #pragma unroll 1
@@ -164,12 +168,31 @@ template <class T> static __device__ void slopes(T *to, const T *row, i64 label,
 		slope(j, row[j * e.r.inner]);
 }
 
-#define LABELS(T, t) CROSS_ENTROPY(cross_entropy, T, t, T, int, i32) CROSS_ENTROPY(cross_entropy, T, t, T, i64, i64)
+#define LABEL_LOSSES(T, t, L, l) CROSS_ENTROPY(cross_entropy, T, t, T, L, l, true) CROSS_ENTROPY(cross_entropy_block, T, t, T, L, l, false)
+#define LABELS(T, t) LABEL_LOSSES(T, t, int, i32) LABEL_LOSSES(T, t, i64, i64)
 FLOATS(LABELS)
 
-// cross_entropy_grad: one block per row, or one of its 8 warps per row if narrow is set. Each block
-// counts the labels, unless per has the divisor that label_weights computed. If each is set, dloss
-// has an element per row.
+// entropy_grad: a row has one of the 8 warps of a block if narrow is set, otherwise a block. Each
+// block counts the labels, unless per has the divisor that label_weights computed. If each is set,
+// dloss has an element per row.
+template <bool narrow, class T, class L>
+static __device__ void entropy_grad(T *dst, const T *logits, const L *labels, const T *weights, const T *dloss, const double *per, bool each, const entropy &e) {
+	__shared__ double s[33];
+	double scale = each ? 0 : (double)*dloss / (per ? *per : label_weights(labels, weights, e, s)), spread = spread_of(weights, e, s);
+	share<narrow> o = {s};
+	SHARED_ROWS(i, o, e.r) {
+		const T *row = logits + e.r.start(i);
+		if (each)
+			scale = (double)dloss[i];
+		slopes(dst + e.r.start(i), row, labels[i], weights, scale, spread, exponentials_of(row, e.r, o), o, e);
+	}
+}
+
+#define ENTROPY_GRAD(name, T, t, L, l, narrow) \
+	extern "C" __global__ void __launch_bounds__(512, !narrow && sizeof(T) == 4 ? 2 : 1) name##_##l##_##t(T *dst, const T *logits, const L *labels, const T *weights, const T *dloss, \
+		const double *per, i64 each, entropy e) { \
+		entropy_grad<narrow>(dst, logits, labels, weights, dloss, per, each, e); \
+	}
 #define CROSS_ENTROPY_GRAD(T, t, L, l) \
 	extern "C" __global__ void __launch_bounds__(1024) label_weights_##l##_##t(double *per, const L *labels, const T *weights, entropy e) { \
 		__shared__ double s[33]; \
@@ -177,18 +200,6 @@ FLOATS(LABELS)
 		if (threadIdx.x == 0) \
 			*per = all; \
 	} \
-	extern "C" __global__ void __launch_bounds__(256, sizeof(T) < 8 ? 4 : 1) cross_entropy_grad_##l##_##t(T *dst, const T *logits, const L *labels, const T *weights, const T *dloss, \
-		const double *per, i64 each, i64 narrow, entropy e) { \
-		__shared__ double s[33]; \
-		double scale = each ? 0 : (double)*dloss / (per ? *per : label_weights(labels, weights, e, s)); \
-		double spread = spread_of(weights, e, s); \
-		share o = {narrow != 0, s}; \
-		SHARED_ROWS(i, o, e.r) { \
-			const T *row = logits + e.r.start(i); \
-			if (each) \
-				scale = (double)dloss[i]; \
-			slopes(dst + e.r.start(i), row, labels[i], weights, scale, spread, exponentials_of(row, e.r, o), o, e); \
-		} \
-	}
+	ENTROPY_GRAD(cross_entropy_grad, T, t, L, l, true) ENTROPY_GRAD(cross_entropy_grad_block, T, t, L, l, false)
 #define LABEL_GRADS(T, t) CROSS_ENTROPY_GRAD(T, t, int, i32) CROSS_ENTROPY_GRAD(T, t, i64, i64)
 FLOATS(LABEL_GRADS)

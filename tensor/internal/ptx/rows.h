@@ -26,15 +26,15 @@ struct entropy {
 	i64 mean;
 };
 
-// share is a thread's part of a row: elements first, first + step, …. The threads of a warp share the
-// row if narrow is set, otherwise those of the block. s has 33 slots.
-struct share {
-	bool narrow;
+// share is a thread's part of a row: elements first, first + step, …. The threads of a warp share
+// the row if narrow is set, otherwise those of the block. s has 33 slots.
+template <bool narrow> struct share {
 	double *s;
+	static __device__ u64 at_once() { return narrow ? blockDim.x / 32 : 1; } // rows of a block
 	__device__ u64 first() const { return narrow ? threadIdx.x % 32 : threadIdx.x; }
 	__device__ u64 step() const { return narrow ? 32 : blockDim.x; }
-	__device__ u64 row() const { return narrow ? blockIdx.x * (u64)(blockDim.x / 32) + threadIdx.x / 32 : blockIdx.x; }
-	__device__ u64 rows() const { return gridDim.x * (u64)(narrow ? blockDim.x / 32 : 1); } // at a time
+	__device__ u64 row() const { return blockIdx.x * at_once() + (narrow ? threadIdx.x / 32 : 0); }
+	__device__ u64 rows() const { return gridDim.x * at_once(); }
 	__device__ double sum(double v) const { return narrow ? warp_sum(v) : block_sum(v, s); }
 	__device__ double max(double v) const { return narrow ? warp_max(v) : block_max(v, s); }
 };
@@ -72,24 +72,25 @@ template <class T> static __device__ double spread_of(const T *weights, const en
 	return e.smoothing / (double)e.r.cols * block_sum(own.value(), s);
 }
 
-// CROSS_ENTROPY is the kernel of a loss. A row has a block, or one of its 8 warps if narrow is set.
-// With each, loss gets all rows' losses. Each block writes the sum of its losses, the sum of their divisors,
-// and the first row whose label is not a class, to part. The last block adds them. grad, unless it
-// is null, gets the gradient of the logits for a gradient of the loss of 1. W is the type of the
-// loss; surprise and slopes are those for T.
-#define CROSS_ENTROPY(name, T, t, W, L, l) \
-	extern "C" __global__ void __launch_bounds__(256, sizeof(T) < 8 ? 4 : 1) name##_##l##_##t(W *loss, T *grad, const T *logits, const L *labels, const W *weights, fault *f, double *part, \
-		unsigned *ticket, i64 each, i64 narrow, entropy e) { \
+// CROSS_ENTROPY is the kernel of a loss. A row has one of the 8 warps of a block, or if narrow is
+// not set a block, which does not compute a gradient. With each, loss gets all rows' losses. Each
+// block writes the sum of its losses, the sum of their divisors, and the first row whose label is
+// not a class, to part. The last block adds them. grad, unless it is null, gets the gradient of the
+// logits for a gradient of the loss of 1. W is the type of the loss; surprise and slopes are those
+// for T.
+#define CROSS_ENTROPY(name, T, t, W, L, l, narrow) \
+	extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 2 || !narrow && sizeof(T) == 4 ? 4 : 1) name##_##l##_##t(W *loss, T *grad, const T *logits, const L *labels, const W *weights, \
+		fault *f, double *part, unsigned *ticket, i64 each, entropy e) { \
 		__shared__ double s[33]; \
 		__shared__ u64 bad; \
-		share o = {narrow != 0, s}; \
+		share<narrow> o = {s}; \
 		total<W> own, per; \
 		u64 wrong = ~0ull; \
-		double scale = grad ? 1 / label_weights(labels, weights, e, s) : 0, spread = grad ? spread_of(weights, e, s) : 0; \
+		double scale = narrow && grad ? 1 / label_weights(labels, weights, e, s) : 0, spread = narrow && grad ? spread_of(weights, e, s) : 0; \
 		SHARED_ROWS(i, o, e.r) { \
 			row_sum of = {0, 1}; \
 			double v = surprise(logits, labels, weights, i, o, e, &of); \
-			if (grad) \
+			if (narrow && grad) \
 				slopes(grad + e.r.start(i), logits + e.r.start(i), labels[i], weights, scale, spread, of, o, e); \
 			if (o.first()) \
 				continue; \
