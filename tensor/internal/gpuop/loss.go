@@ -15,10 +15,10 @@ var (
 	entropyBlock      = namedBy("cross_entropy_block", backend.Int32, backend.Int64)
 	entropyGrads      = namedBy("cross_entropy_grad", backend.Int32, backend.Int64)
 	entropyBlockGrads = namedBy("cross_entropy_grad_block", backend.Int32, backend.Int64)
-	labelWeights = namedBy("label_weights", backend.Int32, backend.Int64)
-	likelihoods  = namedBy("nll_loss", backend.Int32, backend.Int64)
-	likelyGrads  = namedBy("nll_loss_grad", backend.Int32, backend.Int64)
-	lossEach     = named("loss_each")
+	labelWeights      = namedBy("label_weights", backend.Int32, backend.Int64)
+	likelihoods       = namedBy("nll_loss", backend.Int32, backend.Int64)
+	likelyGrads       = namedBy("nll_loss_grad", backend.Int32, backend.Int64)
+	lossEach          = named("loss_each")
 )
 
 func losses(t *entries) {
