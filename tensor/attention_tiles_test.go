@@ -68,8 +68,14 @@ func TestAttentionOfManyBlocks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a while where a GPU is emulated")
 	}
-	r := newRig(t, 256<<20).scoped()
-	const batch, l, s, e = 2100, 33, 65, 3
+	for _, sizes := range [][4]int{{2100, 33, 65, 3}, {130, 36, 34, 72}} {
+		testManyBlocks(newRig(t, 256<<20).scoped(), sizes[0], sizes[1], sizes[2], sizes[3])
+	}
+}
+
+// testManyBlocks: all elements of the batch are the same.
+func testManyBlocks(r *rig, batch, l, s, e int) {
+	t := r.t
 	numbers := func(rows int) *Tensor {
 		data := make([]float32, batch*rows*e)
 		for i := range data {

@@ -132,7 +132,8 @@ type NormGrads struct {
 
 // NormalizeGrad returns the gradients of [Layers.Normalize] that want selects, and nil for the
 // others. dy is the gradient of the result; x, weight, stats and c are those of the call. dx is
-// want.Onto, if that is given.
+// want.Onto, if that is given. On a GPU its last bits may depend on whether the gradients of the
+// weights come with it.
 func (d Gradients) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tensor, c NormConfig, want NormGrads) (dx, dw, db *Tensor, err error) {
 	rt := d.rt
 	const op = "NormalizeGrad"

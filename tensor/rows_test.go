@@ -57,9 +57,9 @@ func TestSoftmaxAndCrossEntropy(t *testing.T) {
 	}
 }
 
-// TestLongRows: rows of more classes than a warp takes at a time, whose elements ascend, are -Inf
-// except two, or have a NaN at the end. A GPU computes few such rows with a block for each, and many
-// with a warp; of 5,000 short rows, each warp has several.
+// TestLongRows: rows of more classes than a warp takes at a time. Their elements ascend, are -Inf
+// except two, or have a NaN at the end. A GPU computes few such rows with a block for each, and
+// many with a warp. Of 5,000 short rows, a warp has several.
 func TestLongRows(t *testing.T) {
 	r := newRig(t, 256<<20).scoped()
 	for _, shape := range [][2]int{{5, 2700}, {2048, 300}, {5000, 3}} {

@@ -33,22 +33,48 @@ func (c *trial[T]) operand(shape ...int) *operand[T] {
 func (c *trial[T]) operandOf(data []T, shape []int) *operand[T] {
 	c.round(data)
 	o := &operand[T]{c: c, data: data, image: slices.Clone(data)}
-	if len(shape) == 0 || c.rand.IntN(3) > 0 {
+	way := 2
+	if len(shape) > 0 {
+		way = c.rand.IntN(6)
+	}
+	switch way {
+	case 0:
+		o.between(shape)
+	case 1:
+		o.inside(shape)
+	default:
 		o.whole = c.tensor(data, shape)
 		o.Tensor = o.whole
-		return o
 	}
+	return o
+}
+
+// between makes the operand rows of a tensor with a row before them and one after them.
+func (o *operand[T]) between(shape []int) {
 	row := elements(shape[1:])
 	larger := slices.Clone(shape)
 	larger[0] += 2
 	o.from = row
 	edge := slices.Repeat([]T{T(math.NaN())}, row)
-	o.image = slices.Concat(edge, data, edge)
-	o.whole = c.tensor(o.image, larger)
+	o.image = slices.Concat(edge, o.data, edge)
+	o.whole = o.c.tensor(o.image, larger)
 	var err error
-	o.Tensor, err = c.r.Rows(c.ctx, o.whole, 1, 1+shape[0])
-	require.NoError(c.t, err)
-	return o
+	o.Tensor, err = o.c.r.Rows(o.c.ctx, o.whole, 1, 1+shape[0])
+	require.NoError(o.c.t, err)
+}
+
+// inside makes the operand a part of a vector, which begins at a multiple of the element's size
+// alone.
+func (o *operand[T]) inside(shape []int) {
+	o.from = 1 + len(o.data)%3
+	edge := slices.Repeat([]T{T(math.NaN())}, 3)
+	o.image = slices.Concat(edge[:o.from], o.data, edge)
+	o.whole = o.c.tensor(o.image, []int{len(o.image)})
+	part, err := o.c.r.Rows(o.c.ctx, o.whole, o.from, o.from+len(o.data))
+	require.NoError(o.c.t, err)
+	o.Tensor, err = o.c.r.Reshape(o.c.ctx, part, shape...)
+	require.NoError(o.c.t, err)
+	require.NoError(o.c.t, part.Release())
 }
 
 // tensor returns a tensor with the given elements.

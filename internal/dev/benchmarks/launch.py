@@ -14,7 +14,7 @@ DIST = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Failed(Exception):
-    """A part's failure, whose text is for the report."""
+    """The failure of a part. The report contains its text."""
 
 
 class Machine:
@@ -22,10 +22,7 @@ class Machine:
 
     def __init__(self, options):
         named = os.environ.get("CISTERN_TEST_RANKS")
-        if named and not options.gpus:
-            self.devices = named.split(",")
-        else:
-            self.devices = [f"cuda:{n}" for n in range(options.gpus or torch.cuda.device_count())]
+        self.devices = named.split(",") if named else [f"cuda:{n}" for n in range(torch.cuda.device_count())]
         if not self.devices:
             sys.exit("ranks.py: PyTorch finds no GPU")
         self.n, self.rounds, self.logs = len(self.devices), options.rounds, os.path.abspath(options.logs)

@@ -229,7 +229,6 @@ def by_rank(mib):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--gpus", type=int, help="number of GPUs; default: all")
     p.add_argument("--rounds", type=int, default=10, help="of the part steps")
     p.add_argument("--logs", default="ranks-logs", help="folder for the output of all programs")
     p.add_argument("--part", default="", help="a regular expression of the parts; default: all")

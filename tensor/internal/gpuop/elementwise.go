@@ -41,7 +41,8 @@ func function(_ context.Context, l *launcher, k name) error {
 	return l.elements().eight().Word(code).Number(l.c.C[:]...).run(k)
 }
 
-// eight sets the grid of a kernel over elements whose threads take eight narrow elements at a time.
+// eight sets the grid of a kernel over elements, of which a thread takes eight narrow ones at a
+// time.
 func (l *launcher) eight() *launcher {
 	if l.Dtype.Wide() != backend.NoDtype {
 		l.packs()
@@ -49,7 +50,7 @@ func (l *launcher) eight() *launcher {
 	return l
 }
 
-// packs sets the grid of a kernel over elements whose threads take 16 bytes at a time.
+// packs sets the grid of a kernel over elements, of which a thread takes 16 bytes at a time.
 func (l *launcher) packs() *launcher {
 	l.Grid[0] = launch.GridSize(l.arg(0).Count(), 16/l.Dtype.Size()*256)
 	return l

@@ -25,9 +25,9 @@ func norms(t *entries) {
 	t.run("batch_norm_grad", batchNormGrad, backend.BatchNormGrad)
 }
 
-// normRows sets one block per row. Threads keep 48 bytes of a row of float or double in registers.
-// Such blocks have at most 64 threads, because larger ones wait longer at barriers, or as many as
-// keep the whole row.
+// normRows sets one block per row. A thread keeps 48 bytes of a row of float or double in
+// registers. Such a block has at most 64 threads, because larger ones wait longer at barriers, or
+// up to 256 if the row takes as many.
 func (l *launcher) normRows(p *plan.RowNorm) *launcher {
 	cols := p.Per * p.Inner
 	t := threads(cols, 512)

@@ -21,8 +21,8 @@ func (r *rig) launch(t *testing.T, op backend.Op, d backend.Dtype, p any) []devi
 	return r.all
 }
 
-// TestNormGrids: the blocks of the kernels of normalize.cu keep rows of up to 3,072 floats, and have
-// at most the 256 threads for which the kernels are compiled.
+// TestNormGrids: the kernels of normalize.cu keep rows of up to 3,072 floats in registers. Their
+// blocks have at most the 256 threads for which they are compiled.
 func TestNormGrids(t *testing.T) {
 	r := newRig(t)
 	for _, c := range []struct {

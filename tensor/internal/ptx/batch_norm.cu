@@ -28,7 +28,7 @@ struct chunk {
 	__device__ chunk(u64 at, u64 parts, u64 images, u64 c, u64 inner) : channel(divide(at, parts)), number(at - channel * parts), images(images), c(c), inner(inner) {}
 
 	// each iterates over the chunk, of which there are parts, in packs of n elements. A thread has
-	// four loads in flight at once: read loads pack k from a place, and use gets the same arguments.
+	// four loads in flight: read loads pack k from a place, and use gets the same arguments.
 	// Before the first use, all threads call settle.
 	template <int n, class R, class S, class U> __device__ void each(u64 parts, R read, S settle, U use) const {
 		u64 packs = images * inner / n, e = packs * number / parts + threadIdx.x, to = packs * (number + 1) / parts;
@@ -115,7 +115,7 @@ static __device__ void batch_norm_sums(double *partial, const T *x, const i64 *b
 	}
 FLOATS(BATCH_NORM_SUMS)
 
-// batch_norm: one block per chunk of a channel. The first one of each channel writes the statistics.
+// batch_norm: one block per chunk of a channel. A channel's first one writes the statistics.
 template <class T, int n>
 static __device__ void batch_norm(T *y, double *stats, const T *x, const T *w, const T *b, T *running_mean, T *running_var, i64 *batches, const double *partial, double eps,
 	u64 images, u64 c, u64 inner, u64 parts, u64 chunks, i64 training) {

@@ -22,7 +22,7 @@ template <int n, class T> static __device__ pack<T, n> load(const T *p, bool who
 	return v;
 }
 
-// store stores what load loads.
+// store writes the elements that load reads with the same arguments.
 template <class T, int n> static __device__ void store(T *p, const pack<T, n> &v, bool whole, u64 count = n) {
 	if (whole) {
 		*(pack<T, n> *)p = v;
