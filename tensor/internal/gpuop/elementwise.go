@@ -38,16 +38,10 @@ func function(_ context.Context, l *launcher, k name) error {
 	if l.c.Op.Family() == backend.Map {
 		code -= plainFunctions
 	}
-	return l.elements().eight().Word(code).Number(l.c.C[:]...).run(k)
-}
-
-// eight sets the grid of a kernel over elements, of which a thread takes eight narrow ones at a
-// time.
-func (l *launcher) eight() *launcher {
-	if l.Dtype.Wide() != backend.NoDtype {
+	if l.elements(); l.c.Narrow {
 		l.packs()
 	}
-	return l
+	return l.Word(code).Number(l.c.C[:]...).run(k)
 }
 
 // packs sets the grid of a kernel over elements, of which a thread takes 16 bytes at a time.

@@ -47,23 +47,6 @@ FLOATS(CONVERTS)
 CONVERTS(bfloat16, bf16)
 CONVERTS(half, f16)
 
-// map sets dst[i] to f of the elements i of x, with packs if all are aligned.
-template <class T, class F, class... X> static __device__ void map(u64 n, F f, T *dst, const X *...x) {
-	constexpr int w = pack<T>::n;
-	u64 packs = aligned(dst, x...) ? n / w : 0;
-	EACH(i, packs) {
-		auto one = [&](auto... v) {
-			pack<T> out;
-#pragma unroll
-			for (int k = 0; k < w; k++)
-				out.v[k] = f(v.v[k]...);
-			store(dst + w * i, out, true);
-		};
-		one(load<w>(x + w * i, true)...);
-	}
-	EACH(i, n - w * packs) dst[w * packs + i] = f(x[w * packs + i]...);
-}
-
 template <class T> static __device__ T unary(int op, T v, T c) {
 	double d = v;
 	switch (op) {

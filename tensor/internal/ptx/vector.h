@@ -37,6 +37,26 @@ template <class T, int n> static __device__ void store(T *p, const pack<T, n> &v
 // aligned reports whether there can be packs of 16 bytes at all pointers. Null is aligned.
 template <class... P> static __device__ bool aligned(P... p) { return ((... | (u64)p) & 15) == 0; }
 
+// map_from sets dst[i] to f of the elements i of x. A thread has packs of them if all are aligned,
+// and if there are at least least elements.
+template <class T, class F, class... X> static __device__ void map_from(u64 least, u64 n, F f, T *dst, const X *...x) {
+	constexpr int w = pack<T>::n;
+	u64 packs = n >= least && aligned(dst, x...) ? n / w : 0;
+	EACH(i, packs) {
+		auto one = [&](auto... v) {
+			pack<T> out;
+#pragma unroll
+			for (int k = 0; k < w; k++)
+				out.v[k] = f(v.v[k]...);
+			store(dst + w * i, out, true);
+		};
+		one(load<w>(x + w * i, true)...);
+	}
+	EACH(i, n - w * packs) dst[w * packs + i] = f(x[w * packs + i]...);
+}
+
+template <class T, class F, class... X> static __device__ void map(u64 n, F f, T *dst, const X *...x) { map_from(0, n, f, dst, x...); }
+
 // block_sums is block_sum of two numbers. s has 66 slots.
 static __device__ void block_sums(double &a, double &b, double *s) {
 	a = warp_sum(a), b = warp_sum(b);
