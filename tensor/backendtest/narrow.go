@@ -52,15 +52,18 @@ func (c *trial[T]) nearest(v float64) float64 {
 	return v
 }
 
-func (c *trial[T]) narrowTensor(data []T, shape []int) *tensor.Tensor {
-	t, err := c.r.New(c.ctx, c.narrow, shape...)
-	require.NoError(c.t, err)
-	if c.narrow == tensor.Float16 {
-		require.NoError(c.t, tensor.CopyFrom(c.ctx, t, converted(data, func(v T) tensor.F16 { return tensor.ToF16(float32(v)) })))
-	} else {
-		require.NoError(c.t, tensor.CopyFrom(c.ctx, t, converted(data, func(v T) tensor.BF16 { return tensor.ToBF16(float32(v)) })))
+// write writes the elements of a tensor.
+func (c *trial[T]) write(t *tensor.Tensor, data []T) {
+	var err error
+	switch c.narrow {
+	case tensor.Float16:
+		err = tensor.CopyFrom(c.ctx, t, converted(data, func(v T) tensor.F16 { return tensor.ToF16(float32(v)) }))
+	case tensor.BFloat16:
+		err = tensor.CopyFrom(c.ctx, t, converted(data, func(v T) tensor.BF16 { return tensor.ToBF16(float32(v)) }))
+	default:
+		err = tensor.CopyFrom(c.ctx, t, data)
 	}
-	return t
+	require.NoError(c.t, err)
 }
 
 // smallest returns the smallest number of the trial's dtype.

@@ -79,12 +79,13 @@ func (o *operand[T]) inside(shape []int) {
 
 // tensor returns a tensor with the given elements.
 func (c *trial[T]) tensor(data []T, shape []int) *tensor.Tensor {
-	if c.narrow != 0 {
-		return c.narrowTensor(data, shape)
+	dtype := c.narrow
+	if dtype == 0 {
+		dtype = tensor.DtypeOf[T]()
 	}
-	t, err := c.r.New(c.ctx, tensor.DtypeOf[T](), shape...)
+	t, err := c.r.New(c.ctx, dtype, shape...)
 	require.NoError(c.t, err)
-	require.NoError(c.t, tensor.CopyFrom(c.ctx, t, data))
+	c.write(t, data)
 	return t
 }
 
