@@ -66,10 +66,14 @@ func sgdTrial[T kernel.Float](c *trial[T]) {
 	}
 }
 
-// stepShape returns a small shape, because there are many.
+// stepShape returns a small shape, because there are many, and seldom one of more than a block of
+// a GPU.
 func (c *trial[T]) stepShape() []int {
 	if c.widths {
 		return []int{c.width()}
+	}
+	if c.rand.IntN(6) == 0 {
+		return []int{1020 + c.rand.IntN(2000)}
 	}
 	return []int{1, 1 + c.rand.IntN(40), c.rand.IntN(4)}[:c.rand.IntN(4)]
 }

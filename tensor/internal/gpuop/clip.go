@@ -62,3 +62,12 @@ func total(_ context.Context, l *launcher, k name) error {
 func clip(_ context.Context, l *launcher, k name) error {
 	return l.clipped(k, int(launch.GridSize(largestOf(&l.c.List), 256*4)), func(*backend.List) { l.all().Double(l.c.C[0]) })
 }
+
+// largestOf returns the number of elements of the largest first operand in the list.
+func largestOf(l *backend.List) int {
+	largest := 0
+	for i := range l.Len() {
+		largest = max(largest, l.Item(i)[0].Count())
+	}
+	return largest
+}

@@ -16,7 +16,6 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/ptx"
 )
 
@@ -316,96 +315,6 @@ func TestProductsOfBFloat16(t *testing.T) {
 	require.NoError(t, r.Do(t.Context(), product(backend.MatMul, plan.Product{M: 1, N: 1, K: 4}, batch)))
 	require.Len(t, asked.asked, 2)
 	assert.Equal(t, device.Ptr(8), asked.asked[1].A-asked.asked[0].A)
-}
-
-// TestStepLaunches: for any number of parameters, each is in one launch, in order, with its own
-// numbers. A launch's arguments fit into a kernel's 4 KiB.
-func TestStepLaunches(t *testing.T) {
-	r := newRig(t)
-	for _, op := range backend.Step.All() {
-		const head = 9 // words of arguments before the parameters
-		width := kernel.Rules[op.Code()].Width()
-		for _, n := range []int{1, maxParameters, maxParameters + 1, 3*maxParameters + 7} {
-			for _, live := range []bool{false, true} {
-				stride := len(op.ListRoles())
-				l := backend.List{Stride: stride, Width: width}
-				for i := range n {
-					for j := range stride {
-						l.Refs = append(l.Refs, memory(device.Ptr(1+i*stride+j)<<12, backend.Float64, 2+i))
-					}
-					for j := range width {
-						l.Own = append(l.Own, float64(i*width+j))
-					}
-				}
-				if live {
-					l.Live = memory(1<<40, backend.Float64, n*width)
-				}
-				call := r.NewCall(op, backend.Float64)
-				backend.SetParams(call, plan.Numbers{})
-				call.SetList(l)
-				r.all = nil
-				require.NoError(t, r.Do(t.Context(), call))
-				at := 0
-				for _, launch := range r.all {
-					require.LessOrEqual(t, 8*len(launch.Args), 4<<10, op.Name())
-					rows := slices.Collect(slices.Chunk(launch.Args[head:], stride+1+width))
-					require.Len(t, rows, int(launch.Grid[1]), op.Name())
-					want := uint64(0)
-					if live {
-						want = 1<<40 + uint64(at*width*8)
-						require.Contains(t, launch.Reads, device.Range{Ptr: device.Ptr(want), Bytes: int64(len(rows) * width * 8)})
-					}
-					require.Equal(t, want, launch.Args[0], op.Name())
-					for _, row := range rows {
-						item := l.Item(at)
-						for j := range item {
-							require.EqualValues(t, item[j].Ptr, row[j], "%s: %d", op.Name(), at)
-						}
-						require.EqualValues(t, 2+at, row[stride])
-						if !live {
-							require.Equal(t, backend.Float64.Bits(l.Own[at*width]), row[stride+1])
-						}
-						require.Contains(t, launch.Writes, item[0].Range())
-						require.NotContains(t, launch.Writes, item[1].Range())
-						at++
-					}
-				}
-				require.Equal(t, n, at, op.Name())
-			}
-		}
-	}
-}
-
-// TestNarrowGradients: narrow gradients of parameters of the upcast dtype have kernels of their
-// own. All other operands of an update must have the parameters' dtype.
-func TestNarrowGradients(t *testing.T) {
-	r := newRig(t)
-	call := func(op backend.Op, p, g, state backend.Dtype) *backend.Call {
-		c := r.NewCall(op, p)
-		l := backend.List{Stride: len(op.ListRoles())}
-		for i := range l.Stride {
-			d := state
-			switch i {
-			case 0:
-				d = p
-			case 1:
-				d = g
-			}
-			l.Refs = append(l.Refs, memory(device.Ptr(i+1)<<12, d, 4))
-		}
-		backend.SetParams(c, plan.Numbers{})
-		c.SetList(l)
-		return c
-	}
-	const f32, bf = backend.Float32, backend.BFloat16
-	for op, want := range map[backend.Op]string{backend.SGDStep: "sgd_grad_bf16", backend.AdagradStep: "adagrad_grad_bf16"} {
-		assert.True(t, r.Supports(call(op, f32, bf, f32)), op.Name())
-		assert.True(t, r.Supports(call(op, f32, f32, f32)), op.Name())
-		assert.False(t, r.Supports(call(op, bf, bf, bf)), op.Name())
-		r.all = nil
-		require.NoError(t, r.Do(t.Context(), call(op, f32, bf, f32)))
-		assert.Equal(t, want, r.all[0].Kernel)
-	}
 }
 
 // TestUnsupported: an operation of a dtype without a kernel returns an error that names both.

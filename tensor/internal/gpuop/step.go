@@ -2,10 +2,11 @@ package gpuop
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"strings"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
 // gradEditions are the kernels for narrow gradients of parameters of the upcast dtype.
@@ -37,11 +38,10 @@ const (
 	// maxParameters is the largest number of parameters of one launch. A kernel's arguments are
 	// limited to 4 KiB.
 	maxParameters = 48
-	// together is the number of elements that a thread has in flight, as in step.cu.
-	together = 4
-	// stepBlocks is the largest number of blocks per parameter. The grid is sized for the largest
-	// parameter, so blocks of smaller ones may have no elements.
-	stepBlocks = 1 << 10
+	// sharedNumbers is how many shared numbers a rule can have, as in step.cu.
+	sharedNumbers = 7
+	// blockElements is the number of elements that a block updates, as in step.cu.
+	blockElements = 1 << 10
 )
 
 // step updates at most maxParameters parameters with each launch.
@@ -52,34 +52,44 @@ func step(_ context.Context, l *launcher, _ name) error {
 	}
 	for i := 0; i < all.Len(); i += maxParameters {
 		part := all.Slice(i, min(i+maxParameters, all.Len()))
-		if largest := largestOf(&part); largest > 0 {
-			l.again(l.Name).Memory(part.Live.Range(), backend.Read).Bits(shared[:]...)
-			l.Grid[0], l.Grid[1] = min(launch.GridSize((largest+together-1)/together, 256), stepBlocks), uint32(part.Len())
-			for j := range part.Len() {
-				item := part.Item(j)
-				for n, role := range l.c.Op.ListRoles() {
-					l.Memory(item[n].Range(), role)
-				}
-				if l.Word(item[0].Count()); part.Live.None() {
-					l.Double(part.Own[j*part.Width:][:part.Width]...)
-				} else {
-					// The kernel reads them from memory.
-					l.Pad(part.Width)
-				}
+		first, blocks := stepBlocks(&part)
+		switch {
+		case blocks == 0:
+			continue
+		case blocks > math.MaxInt32:
+			return fmt.Errorf("%w: %s of %d blocks: a grid has %d", backend.ErrUnsupported, l.Name, blocks, math.MaxInt32)
+		}
+		l.again(l.Name).Memory(part.Live.Range(), backend.Read).Bits(shared[:sharedNumbers]...).Bits(first[:]...)
+		l.Grid[0] = uint32(blocks)
+		for j := range part.Len() {
+			item := part.Item(j)
+			for n, role := range l.c.Op.ListRoles() {
+				l.Memory(item[n].Range(), role)
 			}
-			if err := l.run(k); err != nil {
-				return err
+			if l.Word(item[0].Count()); part.Live.None() {
+				l.Double(part.Own[j*part.Width:][:part.Width]...)
+			} else {
+				// The kernel reads them from memory.
+				l.Pad(part.Width)
 			}
+		}
+		if err := l.run(k); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// largestOf returns the number of elements of the largest first operand in the list.
-func largestOf(l *backend.List) int {
-	largest := 0
-	for i := range l.Len() {
-		largest = max(largest, l.Item(i)[0].Count())
+// stepBlocks returns the first block of each parameter, two in a word, and the number of all blocks.
+// After the last parameter each is the greatest number.
+func stepBlocks(l *backend.List) (first [maxParameters / 2]uint64, blocks int) {
+	for i := range maxParameters {
+		at := uint64(math.MaxUint32)
+		if i < l.Len() {
+			at = uint64(uint32(blocks))
+			blocks += (l.Item(i)[0].Count() + blockElements - 1) / blockElements
+		}
+		first[i/2] |= at << (i % 2 * 32)
 	}
-	return largest
+	return first, blocks
 }

@@ -1,11 +1,16 @@
-// Optimisers: one launch for all parameters. blockIdx.y is the parameter's number. A parameter's
-// own numbers are arguments or, if the step is captured, in device memory: live points to a row of
-// them for each parameter, or is 0. The indices of the numbers are generated from kernel.Rules.
+// Optimisers: one launch for all parameters. A parameter has as many blocks as it needs: none if it
+// is empty. Its own numbers are arguments or, if the step is captured, in device memory: live points
+// to a row of them for each parameter, or is 0. The indices of the numbers are generated from
+// kernel.Rules.
 
-#include "kernels.h"
 #include "rules_gen.h"
+#include "vector.h"
 
-enum { max_parameters = 48 };
+enum {
+	max_parameters = 48,
+	threads = 256, // of a block
+	together = 4,  // elements of a thread, whose loads are all in flight before it writes the first
+};
 
 template <int OWN> struct parameter {
 	u64 p, g, state[3], n; // absent arrays are 0
@@ -14,8 +19,49 @@ template <int OWN> struct parameter {
 
 template <int OWN> struct parameters {
 	u64 live;
-	double shared[8];
+	double shared[7];
+	unsigned first[max_parameters]; // the first block of each parameter, and ~0 after the last one
 	parameter<OWN> at[max_parameters];
+};
+
+// parameter_of is the parameter of a block: the last one that begins at the block or before it. Only
+// the second half of the comparisons waits for the first.
+static __device__ unsigned parameter_of(const unsigned (&first)[max_parameters], unsigned block) {
+	enum { step = 8 };
+	unsigned from = 0, after = 0;
+#pragma unroll
+	for (int i = step; i < max_parameters; i += step)
+		from += first[i] <= block ? step : 0;
+#pragma unroll
+	for (int i = 1; i < step; i++)
+		after += first[from + i] <= block;
+	return from + after;
+}
+
+// elements are those of a thread. In a pack they are neighbours, otherwise one of each group of
+// threads.
+struct elements {
+	bool packed;
+	u64 at, n;
+	template <class T> __device__ pack<T, together> load(const T *p) const {
+		if (packed)
+			return *(const pack<T, together> *)(p + at);
+		pack<T, together> v;
+#pragma unroll
+		for (int k = 0; k < together; k++)
+			v.v[k] = at + k * threads < n ? p[at + k * threads] : (T)0;
+		return v;
+	}
+	template <class T> __device__ void store(T *p, const pack<T, together> &v) const {
+		if (packed) {
+			*(pack<T, together> *)(p + at) = v;
+			return;
+		}
+#pragma unroll
+		for (int k = 0; k < together; k++)
+			if (at + k * threads < n)
+				p[at + k * threads] = v.v[k];
+	}
 };
 
 // Each product and sum is rounded separately, as on the host.
@@ -88,35 +134,28 @@ RULE(lion) {
 	p = add(mul(p, OWN(lion_shrink)), -mul(OWN(lion_rate), u > 0 ? (T)1 : u < 0 ? (T)-1 : u));
 }
 
-// A thread has all loads of four elements in flight before it writes the first.
-enum { together = 4 };
-
-// An edition is for parameters of T and gradients of G.
+// An edition is for parameters of T and gradients of G. A block has packs if it is full and if all
+// arrays are aligned.
 #define EDITION(rule, name, T, G) \
 	extern "C" __global__ void name(parameters<rule##_own> a) { \
-		const parameter<rule##_own> &q = a.at[blockIdx.y]; \
-		double own[rule##_own]; \
-		_Pragma("unroll") for (int l = 0; l < rule##_own; l++) own[l] = a.live ? ((const double *)a.live)[blockIdx.y * rule##_own + l] : q.own[l]; \
-		T *p = (T *)q.p, *state[3] = {(T *)q.state[0], (T *)q.state[1], (T *)q.state[2]}; \
+		unsigned which = parameter_of(a.first, blockIdx.x); \
+		const parameter<rule##_own> &q = a.at[which]; \
+		u64 from = (u64)(blockIdx.x - a.first[which]) * (threads * together); \
+		bool packed = from + threads * together <= q.n && (q.p | q.state[0] | q.state[1] | q.state[2]) % sizeof(pack<T, together>) == 0 && q.g % sizeof(pack<G, together>) == 0; \
+		elements all = {packed, from + threadIdx.x * (packed ? together : 1), q.n}; \
 		const bool has[3] = {q.state[0] != 0, q.state[1] != 0, q.state[2] != 0}; \
-		const G *g = (const G *)q.g; \
-		for (u64 i = blockIdx.x * (u64)blockDim.x * together + threadIdx.x; i < q.n; i += gridDim.x * (u64)blockDim.x * together) { \
-			T ps[together], gs[together], ss[together][3]; \
-			_Pragma("unroll") for (int k = 0; k < together; k++) { \
-				u64 j = i + k * blockDim.x; \
-				bool in = j < q.n; \
-				ps[k] = in ? p[j] : (T)0, gs[k] = in ? (T)g[j] : (T)0; \
-				_Pragma("unroll") for (int l = 0; l < 3; l++) ss[k][l] = in && has[l] ? state[l][j] : (T)0; \
-			} \
-			_Pragma("unroll") for (int k = 0; k < together; k++) { \
-				u64 j = i + k * blockDim.x; \
-				if (j >= q.n) \
-					break; \
-				rule(a.shared, own, ps[k], gs[k], ss[k], has); \
-				p[j] = ps[k]; \
-				_Pragma("unroll") for (int l = 0; l < 3; l++) if (has[l]) state[l][j] = ss[k][l]; \
-			} \
+		pack<T, together> p = all.load((const T *)q.p), state[3] = {}; \
+		pack<G, together> g = all.load((const G *)q.g); \
+		_Pragma("unroll") for (int l = 0; l < 3; l++) if (has[l]) state[l] = all.load((const T *)q.state[l]); \
+		double own[rule##_own]; \
+		_Pragma("unroll") for (int l = 0; l < rule##_own; l++) own[l] = a.live ? ((const double *)a.live)[which * rule##_own + l] : q.own[l]; \
+		_Pragma("unroll") for (int k = 0; k < together; k++) { \
+			T s[3] = {state[0].v[k], state[1].v[k], state[2].v[k]}; \
+			rule(a.shared, own, p.v[k], (T)g.v[k], s, has); \
+			_Pragma("unroll") for (int l = 0; l < 3; l++) state[l].v[k] = s[l]; \
 		} \
+		all.store((T *)q.p, p); \
+		_Pragma("unroll") for (int l = 0; l < 3; l++) if (has[l]) all.store((T *)q.state[l], state[l]); \
 	}
 #define EDITIONS(rule) EDITION(rule, rule##_f32, float, float) EDITION(rule, rule##_f64, double, double) EDITION(rule, rule##_grad_bf16, float, bfloat16)
 RULES(EDITIONS)
