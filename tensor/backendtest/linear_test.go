@@ -27,11 +27,12 @@ func TestOwnProductsAgainstReference(t *testing.T) {
 	}
 	for i := range n {
 		for _, w := range []gpuop.Way{gpuop.OwnNarrow, gpuop.OwnWide} {
-			restore := gpuop.Force(w, cut)
-			for _, op := range append(linearOps[float32](), productOps[float32]()[0]) {
-				runTrial(t, r, random, op.ofKind(numbers(i)%kinds))
-			}
-			restore()
+			func() {
+				defer gpuop.Force(w, cut)()
+				for _, op := range append(linearOps[float32](), productOps[float32]()[0]) {
+					runTrial(t, r, random, op.ofKind(numbers(i)%kinds))
+				}
+			}()
 		}
 	}
 }

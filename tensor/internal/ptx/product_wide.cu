@@ -98,6 +98,41 @@ struct place {
 	}
 };
 
+// fuse adds a times b to a number. The compiler keeps the order of such statements.
+static __device__ void fuse(float &to, float a, float b) {
+#ifdef __CUDACC__
+	asm volatile("fma.rn.f32 %0, %1, %2, %0;" : "+f"(to) : "f"(a), "f"(b));
+#else
+	to = fmaf(a, b, to);
+#endif
+}
+
+// factors is a thread's elements of a step of both factors.
+struct factors {
+	float4 u[2], v[2];
+	__device__ void read(const float *x, const float *y) {
+		u[0] = *(const float4 *)x;
+		u[1] = *(const float4 *)(x + 16);
+		v[0] = *(const float4 *)y;
+		v[1] = *(const float4 *)(y + 32);
+	}
+	// Registers have two banks, from each of which a clock reads one. So most multiplications have a
+	// factor of the one before, and each two of the results are swapped: then a result and its other
+	// factor are in different banks.
+	__device__ void multiply(float4 (*acc)[2]) const {
+		const float of[8] = {u[0].x, u[0].y, u[0].z, u[0].w, u[1].x, u[1].y, u[1].z, u[1].w};
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+#pragma unroll
+			for (int h = 0; h < 2; h++) {
+				fuse(acc[i][h].y, of[i], v[h].x);
+				fuse(acc[i][h].x, of[i], v[h].y);
+				fuse(acc[i][h].w, of[i], v[h].z);
+				fuse(acc[i][h].z, of[i], v[h].w);
+			}
+	}
+};
+
 // tile_of is a tile's products over [k, end), 16 per thread. own is the sum of a row of the first
 // factor, in each of the first threads.
 template <bool along_a, bool along_b, bool exact>
@@ -115,35 +150,39 @@ static __device__ void tile_of(float4 *results, meeting &m, const matrix &a, u64
 	of_a.next(pa, left);
 	of_b.next(pb, left);
 	corner c(one);
-	int x = slice * steps * pitch, y = x + factor + turned(c.column, slice * steps), at_row = x + turned(one, slice * steps);
-	x += turned(c.row, slice * steps);
-	float *now = m.s, *other = m.s + 2 * factor;
+	float *other = m.s + 2 * factor;
+	const float *at = m.s + slice * steps * pitch;
+	const float *x = at + turned(c.row, slice * steps), *y = at + factor + turned(c.column, slice * steps);
+	at += turned(one, slice * steps);
+	int there = 2 * factor; // from this stage to the other one
 	__syncthreads();
-	of_a.put(now, pa);
-	of_b.put(now + factor, pb);
+	of_a.put(m.s, pa);
+	of_b.put(m.s + factor, pb);
 	if (left > stage) {
 		of_a.next(pa, left - stage);
 		of_b.next(pb, left - stage);
 	}
+	__syncthreads();
+	factors f[2];
+	f[0].read(x, y);
 	for (;; left -= stage) {
-		__syncthreads();
-		if (sums)
-#pragma unroll
-			for (int i = 0; i < steps; i++)
-				sum += (double)now[at_row + i * pitch];
 #pragma unroll
 		for (int i = 0; i < steps; i++) {
-			float4 u[2] = {*(const float4 *)(now + x + i * pitch), *(const float4 *)(now + x + i * pitch + 16)};
-			float4 v[2] = {*(const float4 *)(now + y + i * pitch), *(const float4 *)(now + y + i * pitch + 32)};
+			// The elements of the next step arrive during the multiplications of this one. After the
+			// barrier the next stage is complete, and there are no more reads of this one.
+			if (i == steps - 1) {
+				__syncthreads();
+				x += there, y += there;
+			}
+			f[(i + 1) % 2].read(x + (i + 1) % steps * pitch, y + (i + 1) % steps * pitch);
+			f[i % 2].multiply(acc);
+			if (i == 0 && sums) {
+				double r[steps];
 #pragma unroll
-			for (int q = 0; q < 2; q++)
-#pragma unroll
-				for (int h = 0; h < 2; h++) {
-					axpy(acc[q * 4][h], u[q].x, v[h]);
-					axpy(acc[q * 4 + 1][h], u[q].y, v[h]);
-					axpy(acc[q * 4 + 2][h], u[q].z, v[h]);
-					axpy(acc[q * 4 + 3][h], u[q].w, v[h]);
-				}
+				for (int j = 0; j < steps; j++)
+					r[j] = (double)at[j * pitch];
+				sum += ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
+			}
 			// Put the next stage, whose loads have been in flight for the length of a stage.
 			if (i == 1 && left > stage) {
 				of_a.put(other, pa);
@@ -156,9 +195,7 @@ static __device__ void tile_of(float4 *results, meeting &m, const matrix &a, u64
 		}
 		if (left <= stage)
 			break;
-		float *t = now;
-		now = other;
-		other = t;
+		at += there, other -= there, there = -there;
 	}
 	float4 *all = (float4 *)m.s;
 #pragma unroll
@@ -176,7 +213,7 @@ static __device__ void tile_of(float4 *results, meeting &m, const matrix &a, u64
 #pragma unroll
 			for (int w = 1; w < slices; w++)
 				join(v, all[w * 8 * side + threadIdx.x + j * threads]);
-			results[half * 2 + j] = v;
+			results[half * 2 + j] = make_float4(v.y, v.x, v.w, v.z);
 		}
 	}
 	*own = 0;
