@@ -211,22 +211,38 @@ template <int n, int d> struct sloping {
 		dq += AT(dq);
 		turns += z * ((a.l + n - 1) / n);
 		__align__(16) float of_keys[rows][columns] = {}, of_values[rows][columns] = {};
-		i64 row = (a.l - 1) / n * n;
+		i64 last = (a.l - 1) / n * n, row = last;
+		// finish is called after a barrier.
+		auto finish = [&](i64 row) {
+			if (threadIdx.x == 0) {
+				__threadfence();
+				*(volatile unsigned *)(turns + row / n) = (unsigned)tile + 1;
+			}
+		};
 		k.template fill<128>(ks + AT(k) + key * a.krow, a.krow, a.s - key, a.e);
 		v.template fill<128>(vs + AT(v) + key * a.vrow, a.vrow, a.s - key, a.w);
 		q.template fill<128>(qs + row * a.qrow, a.qrow, a.l - row, a.e);
 		g.template fill<128>(dout + row * a.orow, a.orow, a.l - row, a.w);
 		copies_end();
+		summed next;
+		float next_own;
+		auto look = [&](i64 row) {
+			bool there = threadIdx.x < n && row >= first && row + threadIdx.x < a.l;
+			next = there ? sums[z * a.l + row + threadIdx.x] : summed{0, 0};
+			next_own = there ? own[z * a.l + row + threadIdx.x] : 0;
+		};
+		look(row);
 		for (; row >= first; row -= n) {
-			for (unsigned i = threadIdx.x; i < n; i += blockDim.x) {
-				bool there = row + i < a.l;
-				summed s = there ? sums[z * a.l + row + i] : summed{0, 0};
-				tops[i] = (float)s.top;
-				shares[i] = (float)s.share;
-				owns[i] = there ? own[z * a.l + row + i] : 0;
+			if (threadIdx.x < n) {
+				tops[threadIdx.x] = (float)next.top;
+				shares[threadIdx.x] = (float)next.share;
+				owns[threadIdx.x] = next_own;
 			}
+			look(row - n);
 			copies_but<0>();
 			__syncthreads();
+			if (row < last)
+				finish(row + n);
 			__align__(16) float weight[rows][keys] = {}, slope[rows][keys] = {};
 			meet(weight, q, k, me);
 			bool edge = a.masking != no_mask || row + n > a.l || key + n > a.s || (a.causal && key + n > row + 1);
@@ -265,13 +281,16 @@ template <int n, int d> struct sloping {
 				p.template put<across>(slope[i], y - i % 4, i % 4, me.x);
 			}
 			__syncthreads();
+			// The turn is read before the products, which take longer.
+			unsigned *turn = turns + row / n, now = threadIdx.x == 0 ? *(volatile unsigned *)turn : 0;
 			combine_down(of_keys, p, q, me);
 			__align__(16) float of_queries[rows][columns] = {};
 			combine(of_queries, p, k, 0, me);
-			unsigned *turn = turns + row / n;
 			if (threadIdx.x == 0) {
-				while (*(volatile unsigned *)turn != tile)
+				while (now != tile) {
 					__nanosleep(32);
+					now = *(volatile unsigned *)turn;
+				}
 				__threadfence();
 			}
 			__syncthreads();
@@ -279,13 +298,11 @@ template <int n, int d> struct sloping {
 				q.template fill<128>(qs + (row - n) * a.qrow, a.qrow, n, a.e);
 			copies_end();
 			rows_of(dq + row * a.dqrow, a.dqrow, a.l - row, a.e, of_queries, me, tile > 0);
-			__syncthreads();
-			if (threadIdx.x == 0) {
-				__threadfence();
-				*(volatile unsigned *)turn = (unsigned)tile + 1;
-			}
 		}
 		copies_but<0>();
+		__syncthreads();
+		if (first <= last)
+			finish(first);
 		rows_of(dk + AT(dk) + key * a.dkrow, a.dkrow, a.s - key, a.e, of_keys, me, false);
 		rows_of(dv + AT(dv) + key * a.dvrow, a.dvrow, a.s - key, a.w, of_values, me, false);
 	}

@@ -88,33 +88,45 @@ static __device__ void meet(float (&sum)[r][c], sheet<n, d, v> &a, sheet<m, d, w
 	typedef spread<r, 8> down;
 	typedef spread<c, across> right;
 	static_assert((int)down::w == v && (int)right::w == w, "rows of a thread are in one place of each four");
-#pragma unroll 2
+#pragma unroll (r * c < 64 ? 2 : 1)
 	for (unsigned x = 0; x < d / 4; x++) {
-		float4 u[r];
+		__align__(16) float u[r][4], t[4];
 		const float *of_a = a.four(me.y, x), *of_b = b.four(me.x, x);
 #pragma unroll
 		for (int i = 0; i < r; i++)
-			u[i] = *(const float4 *)(of_a + down::after(i) * d);
+			*(float4 *)u[i] = *(const float4 *)(of_a + down::after(i) * d);
 #pragma unroll
 		for (int j = 0; j < c; j++) {
-			float4 t = *(const float4 *)(of_b + right::after(j) * d);
+			*(float4 *)t = *(const float4 *)(of_b + right::after(j) * d);
 #pragma unroll
-			for (int i = 0; i < r; i++) {
-				sum[i][j] += u[i].x * t.x;
-				sum[i][j] += u[i].y * t.y;
-				sum[i][j] += u[i].z * t.z;
-				sum[i][j] += u[i].w * t.w;
-			}
+			for (int k = 0; k < 4; k++)
+#pragma unroll
+				for (int i = 0; i < r; i++) {
+					int at = k % 2 ? r - 1 - i : i;
+					sum[at][j] += u[at][k] * t[k];
+				}
 		}
 	}
 }
 
-// combine adds to sum the rows of b, starting at a row, each times its weight in w.
+// add_row adds by times t to a row of sums, from the end if back is set. Each two of the sums are
+// swapped: then the registers of a sum and of its number of t are in different banks, so that they
+// are read at once.
+template <int c> static __device__ void add_row(float (&sum)[c], float by, const float (&t)[c], bool back) {
+#pragma unroll
+	for (int j = 0; j < c; j++) {
+		int at = back ? c - 1 - j : j;
+		sum[at ^ 1] += by * t[at];
+	}
+}
+
+// combine adds to sum the rows of b, starting at a row, each times its weight in w. See add_row for
+// the order of the sums.
 template <int across, int r, int c, int n, int m, int d, int e, int v, int u>
 static __device__ void combine(float (&sum)[r][c], sheet<n, m, v> &w, sheet<e, d, u> &b, unsigned from, const corner<across> &me) {
 	typedef spread<r, 8> down;
 	static_assert((int)down::w == v, "rows of a thread are in one place of each four");
-#pragma unroll 2
+#pragma unroll (r * c < 64 ? 2 : 1)
 	for (unsigned x = 0; x < m / 4; x++) {
 		__align__(16) float weights[r][4];
 		const float *of_w = w.four(me.y, x);
@@ -127,9 +139,7 @@ static __device__ void combine(float (&sum)[r][c], sheet<n, m, v> &w, sheet<e, d
 			b.template take<across>(t, from + 4 * x, k, me.x);
 #pragma unroll
 			for (int i = 0; i < r; i++)
-#pragma unroll
-				for (int j = 0; j < c; j++)
-					sum[i][j] += weights[i][k] * t[j];
+				add_row(sum[i], weights[i][k], t, i % 2);
 		}
 	}
 }
@@ -137,7 +147,7 @@ static __device__ void combine(float (&sum)[r][c], sheet<n, m, v> &w, sheet<e, d
 // combine_down is combine with w transposed.
 template <int across, int r, int c, int n, int m, int d, int v, int u>
 static __device__ void combine_down(float (&sum)[r][c], sheet<n, m, v> &w, sheet<n, d, u> &b, const corner<across> &me) {
-#pragma unroll 2
+#pragma unroll (r * c < 64 ? 2 : 1)
 	for (unsigned y = 0; y < n; y += 4)
 #pragma unroll
 		for (int k = 0; k < 4; k++) {
@@ -146,41 +156,48 @@ static __device__ void combine_down(float (&sum)[r][c], sheet<n, m, v> &w, sheet
 			b.template take<across>(t, y, k, me.x);
 #pragma unroll
 			for (int i = 0; i < r; i++)
-#pragma unroll
-				for (int j = 0; j < c; j++)
-					sum[i][j] += s[i] * t[j];
+				add_row(sum[i], s[i], t, i % 2);
 		}
 }
 
-// rows_of writes a thread's rows and columns of a result to memory, or adds them to what other
-// blocks of the launch have written there.
-template <int across, int r, int c> static __device__ void rows_of(float *to, i64 apart, i64 last, i64 cols, float (&v)[r][c], const corner<across> &me, bool onto) {
+// rows_of writes a thread's rows and columns of the sums of combine to memory, or adds them to what
+// other blocks of the launch have written there, all of which it reads first.
+template <int across, int r, int c> static __device__ void rows_of(float *to, i64 apart, i64 last, i64 cols, const float (&sum)[r][c], const corner<across> &me, bool onto) {
 	typedef spread<c, across> s;
+	typedef typename vector<s::w>::type type;
 	bool wide = apart % 4 == 0 && ((u64)to & 15) == 0;
+	__align__(16) float v[r][c];
+	auto each = [&](auto packs, auto ones) {
 #pragma unroll
-	for (int i = 0; i < r; i++) {
-		i64 y = spread<r, 8>::at(me.y, i);
-		if (y >= last)
-			continue;
+		for (int i = 0; i < r; i++) {
+			i64 y = spread<r, 8>::at(me.y, i);
 #pragma unroll
-		for (int j = 0; j < c; j += s::w) {
-			typedef typename vector<s::w>::type type;
-			i64 x = s::at(me.x, j);
-			float *at = to + y * apart + x;
-			if (wide && x + s::w <= cols) {
-				if (onto) {
-					type was = __ldcg((const type *)at);
+			for (int j = 0; j < c; j += s::w) {
+				i64 x = s::at(me.x, j);
+				float *at = to + y * apart + x;
+				if (wide && y < last && x + s::w <= cols)
+					packs((type *)at, (type *)&v[i][j]);
+				else
 #pragma unroll
 					for (int k = 0; k < s::w; k++)
-						v[i][j + k] += ((const float *)&was)[k];
-				}
-				*(type *)at = *(const type *)&v[i][j];
-			} else {
-#pragma unroll
-				for (int k = 0; k < s::w; k++)
-					if (x + k < cols)
-						at[k] = onto ? __ldcg(at + k) + v[i][j + k] : v[i][j + k];
+						if (y < last && x + k < cols)
+							ones(at + k, v[i][j + k]);
 			}
 		}
-	}
+	};
+#pragma unroll
+	for (int i = 0; i < r; i++)
+#pragma unroll
+		for (int j = 0; j < c; j++)
+			v[i][j] = sum[i][j ^ 1];
+	if (onto)
+		each(
+			[](const type *at, type *v) {
+				type was = __ldcg(at);
+#pragma unroll
+				for (int k = 0; k < s::w; k++)
+					((float *)v)[k] += ((const float *)&was)[k];
+			},
+			[](const float *at, float &v) { v += __ldcg(at); });
+	each([](type *at, const type *v) { *at = *v; }, [](float *at, float v) { *at = v; });
 }
