@@ -87,8 +87,11 @@ func crossEntropyGrad(ctx context.Context, l *launcher, _ name) error {
 			return err
 		}
 	}
-	kernels := &entropyBlockGrads
-	if l.rows(n, &e.Rows); l.warpPerRow(n, e) {
+	kernels, most := &entropyBlockGrads, 512
+	if n >= fourEach && l.c.Dtype == backend.Float32 {
+		most = 256 // faster if the blocks fill the GPU
+	}
+	if l.Blocks(n, threads(e.Cols, most), 1); l.warpPerRow(n, e) {
 		kernels = &entropyGrads
 		l.Blocks((n+rowsInBlock-1)/rowsInBlock, 32*rowsInBlock, 1)
 	}

@@ -1,52 +1,70 @@
 // Functions of rows. A row has a block, or a warp.
 
+#include "exponential.h"
 #include "rows.h"
+#include "vector.h"
 
-// batch is the number of elements of a long row that a thread loads before it uses them.
-enum { batch = 4 };
+// long_rows is set for rows that a block reads once.
+template <bool narrow, class T> constexpr bool long_rows = !narrow && sizeof(T) == 4;
 
 // running is the sum of exp(v - top) of the elements that a warp has read, of which top is the
 // greatest. All threads of the warp have the same top, so that they do not diverge.
 struct running {
-	float top = -INFINITY;
-	double base = 0; // top, or 0 before there is a greatest element
+	float top = -INFINITY, base = 0; // base is top, or 0 before there is a greatest element
 	double sum = 0;
 
-	// raise is called by the whole warp, with the greatest of each thread's next elements.
-	__device__ void raise(float most) {
-		if (!__any_sync(~0u, most > top))
-			return;
+	// add is called by the whole warp.
+	template <int n> __device__ void add(const float (&v)[n]) {
+		float most = v[0];
 #pragma unroll
-		for (int d = 16; d > 0; d /= 2)
-			most = fmax(most, __shfl_xor_sync(~0u, most, d));
-		sum *= exp((double)top - (double)most);
-		base = top = most;
+		for (int k = 1; k < n; k++)
+			most = fmax(most, v[k]);
+		if (__any_sync(~0u, most > top)) {
+#pragma unroll
+			for (int d = 16; d > 0; d /= 2)
+				most = fmax(most, __shfl_xor_sync(~0u, most, d));
+			sum *= exp((double)top - (double)most);
+			base = top = most;
+		}
+		constexpr int at_once = n < 4 ? n : 4;
+#pragma unroll
+		for (int k = 0; k < n; k += at_once) {
+			double e[at_once];
+			exponentials(e, *(const float(*)[at_once])(v + k), base);
+#pragma unroll
+			for (int l = 0; l < at_once; l++)
+				sum += e[l];
+		}
 	}
-	__device__ void add(float v) { sum += exp((double)v - base); }
+
+	// read adds n packs of w elements, count of which a thread loads before it uses them.
+	template <int w, int count> __device__ void read(const float *row, u64 apart, u64 n, const share<false> &o) {
+		u64 lane = threadIdx.x % 32, step = o.step(), j = o.first() - lane;
+		__align__(16) float v[count * w], last[w];
+		for (; j + (count - 1) * step + 32 <= n; j += count * step) {
+#pragma unroll
+			for (int k = 0; k < count; k++)
+				*(pack<float, w> *)(v + w * k) = *(const pack<float, w> *)(row + (j + k * step + lane) * apart);
+			add(v);
+		}
+		for (; j < n; j += step) {
+#pragma unroll
+			for (int k = 0; k < w; k++)
+				last[k] = j + lane < n ? row[(j + lane) * apart + k] : -INFINITY;
+			add(last);
+		}
+	}
 };
+
+// whole_packs is the number of packs of four elements of a row.
+static __device__ u64 whole_packs(const rows &r, const float *row, const float *to) { return r.inner == 1 && aligned(row, to) ? r.cols / 4 : 0; }
 
 // long_row reads a row once.
 static __device__ row_sum long_row(const float *row, const rows &r, const share<false> &o) {
-	u64 lane = threadIdx.x % 32, step = o.step(), j = o.first() - lane;
 	running all;
-	for (; j + (batch - 1) * step + 32 <= r.cols; j += batch * step) {
-		float v[batch], most = -INFINITY;
-#pragma unroll
-		for (int k = 0; k < batch; k++)
-			v[k] = row[(j + k * step + lane) * r.inner];
-#pragma unroll
-		for (int k = 0; k < batch; k++)
-			most = fmax(most, v[k]);
-		all.raise(most);
-#pragma unroll
-		for (int k = 0; k < batch; k++)
-			all.add(v[k]);
-	}
-	for (; j < r.cols; j += step) {
-		float v = j + lane < r.cols ? row[(j + lane) * r.inner] : -INFINITY;
-		all.raise(v);
-		all.add(v);
-	}
+	u64 packs = whole_packs(r, row, row);
+	all.read<4, 4>(row, 4, packs, o);
+	all.read<1, 8>(row + 4 * packs, r.inner, r.cols - 4 * packs, o);
 	double top = o.max(all.top);
 	all.sum *= exp((double)all.top - top);
 	return {top, o.sum(all.sum)};
@@ -111,7 +129,7 @@ FLOATS(SOFTMAX_GRAD)
 
 // exponentials_of is the greatest element of a row and the sum of its exponentials.
 template <bool narrow, class T> static __device__ row_sum exponentials_of(const T *row, const rows &r, const share<narrow> &o) {
-	if constexpr (!narrow && sizeof(T) == 4)
+	if constexpr (long_rows<narrow, T>)
 		return long_row(row, r, o);
 	return greatest_first(row, r, o);
 }
@@ -138,6 +156,29 @@ template <bool narrow, class T, class L> static __device__ double surprise(const
 	return (1 - e.smoothing) * own + e.smoothing / (double)e.r.cols * o.sum(all.value());
 }
 
+// rewrite calls f with each of n packs of w elements of from, and with the number of the pack's
+// first element. f changes the elements, and rewrite stores them in to, which may be the same
+// memory. So a thread loads count packs before it stores the first.
+template <int w, int count, class T, class F> static __device__ void rewrite(T *to, const T *from, u64 apart, u64 n, u64 j, u64 step, F f) {
+	for (; j + (count - 1) * step < n; j += count * step) {
+		pack<T, w> v[count];
+#pragma unroll
+		for (int k = 0; k < count; k++)
+			v[k] = *(const pack<T, w> *)(from + (j + k * step) * apart);
+#pragma unroll
+		for (int k = 0; k < count; k++) {
+			f(v[k].v, w * (j + k * step));
+			*(pack<T, w> *)(to + (j + k * step) * apart) = v[k];
+		}
+	}
+#pragma unroll 1
+	for (; j < n; j += step) {
+		pack<T, w> v = *(const pack<T, w> *)(from + j * apart);
+		f(v.v, w * j);
+		*(pack<T, w> *)(to + j * apart) = v;
+	}
+}
+
 // slopes sets a row's gradient. scale is the gradient of the loss over the divisor of the losses.
 // Each product is rounded separately, so that the kernels that call it produce the same bits.
 template <bool narrow, class T> static __device__ void slopes(T *to, const T *row, i64 label, const T *weights, double scale, double spread, const row_sum &of, const share<narrow> &o, const entropy &e) {
@@ -145,27 +186,30 @@ template <bool narrow, class T> static __device__ void slopes(T *to, const T *ro
 	double even = e.smoothing / (double)e.r.cols, spreading = __dmul_rn(scale, even);
 	double hit = skip ? 0 : __dmul_rn(__dmul_rn(scale, 1 - e.smoothing), weights ? (double)weights[label] : 1);
 	double scaled = (hit + __dmul_rn(scale, spread)) / of.sum;
-	u64 step = o.step(), j = o.first();
-	auto slope = [&](u64 j, T v) {
-		double by = __dmul_rn(exp((double)v - of.top), scaled);
-		if (e.smoothing != 0)
-			by -= __dmul_rn(spreading, weights ? (double)weights[j] : 1);
-		if (j == (u64)label)
-			by -= hit;
-		to[j * e.r.inner] = skip ? (T)0 : (T)by;
+	auto slope = [&](auto &v, u64 j) {
+		constexpr int n = sizeof(v) / sizeof(T);
+		double s[n];
+		if constexpr (long_rows<narrow, T>)
+			exponentials(s, v, (float)of.top);
+		else
+			s[0] = exp((double)v[0] - of.top);
+#pragma unroll
+		for (int k = 0; k < n; k++) {
+			s[k] = __dmul_rn(s[k], scaled);
+			if (e.smoothing != 0)
+				s[k] -= __dmul_rn(spreading, weights ? (double)weights[j + k] : 1);
+			if (j + k == (u64)label)
+				s[k] -= hit;
+			v[k] = skip ? (T)0 : (T)s[k];
+		}
 	};
-	for (; j + (batch - 1) * step < e.r.cols; j += batch * step) {
-		T v[batch]; // all are read before to is written, which may be the same memory
-#pragma unroll
-		for (int k = 0; k < batch; k++)
-			v[k] = row[(j + k * step) * e.r.inner];
-#pragma unroll
-		for (int k = 0; k < batch; k++)
-			slope(j + k * step, v[k]);
+	u64 packs = 0;
+	if constexpr (long_rows<narrow, T>) {
+		packs = whole_packs(e.r, row, to);
+		rewrite<4, 2>(to, row, 4, packs, o.first(), o.step(), slope);
 	}
-#pragma unroll 1
-	for (; j < e.r.cols; j += step)
-		slope(j, row[j * e.r.inner]);
+	auto rest = [&](auto &v, u64 j) { slope(v, 4 * packs + j); };
+	rewrite<1, 4>(to + 4 * packs, row + 4 * packs, e.r.inner, e.r.cols - 4 * packs, o.first(), o.step(), rest);
 }
 
 #define LABEL_LOSSES(T, t, L, l) CROSS_ENTROPY(cross_entropy, T, t, T, L, l, true) CROSS_ENTROPY(cross_entropy_block, T, t, T, L, l, false)

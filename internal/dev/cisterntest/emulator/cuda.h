@@ -380,6 +380,9 @@ static inline float __int_as_float(int v) { return emulator_bits<float>(v); }
 static inline float __uint_as_float(unsigned v) { return emulator_bits<float>(v); }
 static inline long long __double_as_longlong(double v) { return emulator_bits<long long>(v); }
 static inline double __longlong_as_double(long long v) { return emulator_bits<double>(v); }
+static inline int __double2hiint(double v) { return (int)(emulator_bits<uint64_t>(v) >> 32); }
+static inline int __double2loint(double v) { return (int)emulator_bits<uint64_t>(v); }
+static inline double __hiloint2double(int hi, int lo) { return emulator_bits<double>((uint64_t)(uint32_t)hi << 32 | (uint32_t)lo); }
 template <class A, class B> static inline std::common_type_t<A, B> min(A a, B b) {
 	typedef std::common_type_t<A, B> T;
 	return (T)b < (T)a ? (T)b : (T)a;
