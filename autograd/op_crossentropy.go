@@ -16,7 +16,8 @@ import (
 //
 // The backward pass keeps the logits, computes their softmax again, and writes the gradient into
 // their memory if it is their last reader. If the gradient comes with the loss
-// ([tensor.Gradients.CrossEntropyWithGrad]), the backward pass keeps that instead. Rows with the
+// ([tensor.Gradients.CrossEntropyWithGrad]), the backward pass keeps that instead, and if the sums
+// of the rows' exponentials do, it keeps these, too. Rows with the
 // label -100, or with that of IgnoreIndex, don't count. Any other label outside [0, classes) makes
 // the next read fail with an error that wraps [tensor.ErrLabel]; the gradients of its row are 0.
 // labels and weights are shared like a [Tape.Input].
@@ -38,7 +39,7 @@ func (t *Tape) CrossEntropy(logits *Variable, labels Target, options ...tensor.L
 		return t.softEntropy(logits, labels, c)
 	}
 	if logits.needsGrad {
-		loss, grad, err := t.rt.CrossEntropyWithGrad(t.ctx, logits.value, y, options...)
+		loss, grad, sums, err := t.rt.CrossEntropyWithGrad(t.ctx, logits.value, y, options...)
 		if err != nil || grad != nil {
 			return opKnownEntropy.Apply(t, knownEntropy{loss, grad, err}, logits)
 		}
@@ -52,7 +53,7 @@ func (t *Tape) CrossEntropy(logits *Variable, labels Target, options ...tensor.L
 		}
 		var room [3]*Variable
 		defer weights.Release()
-		return opCrossEntropy.Apply(t, crossEntropy{loss: loss, cfg: c, plain: len(options) == 0}, withOptional(append(room[:0], logits), labelled, weights)...)
+		return opCrossEntropy.Apply(t, crossEntropy{loss: loss, sums: sums, cfg: c, plain: len(options) == 0 && sums == nil}, withOptional(append(room[:0], logits), labelled, weights)...)
 	}
 	loss, err := t.rt.CrossEntropy(t.ctx, logits.value, y, options...)
 	return opKnownEntropy.Apply(t, knownEntropy{loss, nil, err}, logits)
@@ -92,9 +93,9 @@ func (*knownEntropy) borrows() {}
 
 // crossEntropy is one of logits, labels and, if there are any, weights.
 type crossEntropy struct {
-	loss  *tensor.Tensor
-	cfg   tensor.LossConfig
-	plain bool // there are no options
+	loss, sums *tensor.Tensor // sums may be nil
+	cfg        tensor.LossConfig
+	plain      bool // there are no options and no sums
 }
 
 var opCrossEntropy = newOp[crossEntropy]("CrossEntropy")
@@ -102,6 +103,9 @@ var opCrossEntropy = newOp[crossEntropy]("CrossEntropy")
 func (e *crossEntropy) Forward(c *Call) (*tensor.Tensor, error) {
 	for i := range c.Inputs() {
 		c.Save(c.Input(i))
+	}
+	if e.sums != nil {
+		c.Save(e.sums)
 	}
 	return e.loss, nil
 }
@@ -122,11 +126,13 @@ func (e *crossEntropy) Backward(c *Call, g *tensor.Tensor) (err error) {
 		if e.cfg.Weight != nil {
 			e.cfg.Weight = c.Input(2) // the caller may have released its own
 		}
+		e.cfg.RowSums = e.sums
 		d, err = c.Runtime().CrossEntropyGrad(c.Context(), dst, logits.value, c.Input(1), g, e.cfg.Option())
 	}
 	for i := range c.Inputs() {
 		c.Done(i)
 	}
+	c.doneOwn()
 	return c.GiveReplacing(0, g, d, err)
 }
 

@@ -21,29 +21,30 @@ import (
 // is NaN. Any other label outside [0, classes) makes the loss NaN, and the next read or Synchronize
 // returns an error that wraps [ErrLabel].
 func (l Layers) CrossEntropy(ctx context.Context, logits, labels *Tensor, options ...LossOption) (*Tensor, error) {
-	loss, _, err := l.rt.classLoss(ctx, "CrossEntropy", backend.CrossEntropy, logits, labels, false, options)
+	loss, _, _, err := l.rt.classLoss(ctx, "CrossEntropy", backend.CrossEntropy, logits, labels, false, options)
 	return loss, err
 }
 
 // CrossEntropyWithGrad returns [Layers.CrossEntropy] and, if the device computes both in one
-// launch, the result of [Gradients.CrossEntropyGrad] for a dloss of 1, in new memory. Otherwise
-// grad is nil. GPUs compute both for a loss of one element, of up to 4,096 rows of up to 256
-// classes.
-func (d Gradients) CrossEntropyWithGrad(ctx context.Context, logits, labels *Tensor, options ...LossOption) (loss, grad *Tensor, err error) {
+// launch, the result of [Gradients.CrossEntropyGrad] for a dloss of 1, in new memory. GPUs compute
+// both for a loss of one element, of up to 4,096 rows of up to 256 classes. Otherwise grad is nil,
+// and GPUs return the sums of the rows' exponentials, 16 bytes a row, for [LossConfig].RowSums:
+// with them CrossEntropyGrad reads the logits once.
+func (d Gradients) CrossEntropyWithGrad(ctx context.Context, logits, labels *Tensor, options ...LossOption) (loss, grad, sums *Tensor, err error) {
 	return d.rt.classLoss(ctx, "CrossEntropy", backend.CrossEntropy, logits, labels, true, options)
 }
 
 // classLoss computes CrossEntropy or NLLLoss: losses of rows with one label each.
-func (rt *Runtime) classLoss(ctx context.Context, op string, kind backend.Op, logits, labels *Tensor, wantGrad bool, options []LossOption) (loss, grad *Tensor, err error) {
+func (rt *Runtime) classLoss(ctx context.Context, op string, kind backend.Op, logits, labels *Tensor, wantGrad bool, options []LossOption) (loss, grad, sums *Tensor, err error) {
 	c := NewLossConfig(options...)
 	in, e, err := rt.acquireClasses(op, kind == backend.CrossEntropy, logits, labels, &c)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	defer in.release()
 	fault, err := rt.faultWord(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("tensor: %s: %w", op, err)
+		return nil, nil, nil, fmt.Errorf("tensor: %s: %w", op, err)
 	}
 	defer func() { rt.parked.add(fault.release(ctx)) }()
 	var shape Shape
@@ -52,7 +53,12 @@ func (rt *Runtime) classLoss(ctx context.Context, op string, kind backend.Op, lo
 	}
 	loss, err = rt.result(ctx, op, logits.dtype.Computes(), shape, func(loss *Tensor) (err error) {
 		if wantGrad && !e.Each {
-			if grad, err = rt.entropyWithGrad(ctx, e, loss, logits, labels, c.Weight, fault); grad != nil || err != nil {
+			if grad, err = rt.fusedEntropy(ctx, backend.CrossEntropyWithGrad, e, loss, logits, labels, c.Weight, fault); grad != nil || err != nil {
+				return err
+			}
+		}
+		if wantGrad {
+			if sums, err = rt.fusedEntropy(ctx, backend.CrossEntropyWithSums, e, loss, logits, labels, c.Weight, fault); sums != nil || err != nil {
 				return err
 			}
 		}
@@ -63,14 +69,13 @@ func (rt *Runtime) classLoss(ctx context.Context, op string, kind backend.Op, lo
 		return rt.backend.Do(ctx, call)
 	})
 	rt.armFaults()
-	return loss, grad, err
+	return loss, grad, sums, err
 }
 
-// entropyWithGrad sets the loss and returns the gradient of the logits, if one launch computes
-// both. Otherwise it queues nothing and returns nil.
-func (rt *Runtime) entropyWithGrad(ctx context.Context, e plan.Entropy, loss, logits, labels, weight *Tensor, fault *storage) (*Tensor, error) {
-	// The logits stand for the gradient, which has their shape and dtype.
-	call := rt.call(backend.CrossEntropyWithGrad, loss, logits, logits, labels, weight)
+// fusedEntropy sets the loss and returns the other result of op, the gradient of the logits or the
+// rows' sums, if the device supports op. Otherwise it queues nothing and returns nil.
+func (rt *Runtime) fusedEntropy(ctx context.Context, op backend.Op, e plan.Entropy, loss, logits, labels, weight *Tensor, fault *storage) (*Tensor, error) {
+	call := rt.call(op, loss, logits, logits, labels, weight) // the logits stand for the other result
 	call.Dtype = logits.dtype
 	call.Add(faultRef(fault))
 	backend.SetParams(call, e)
@@ -78,13 +83,17 @@ func (rt *Runtime) entropyWithGrad(ctx context.Context, e plan.Entropy, loss, lo
 		call.Free()
 		return nil, nil
 	}
-	grad, err := rt.alloc(ctx, "CrossEntropy", logits.dtype, logits.shape)
+	dtype, shape := logits.dtype, logits.shape
+	if op == backend.CrossEntropyWithSums {
+		dtype, shape = Float64, append(labels.shape[:len(labels.shape):len(labels.shape)], 2)
+	}
+	other, err := rt.alloc(ctx, "CrossEntropy", dtype, shape)
 	if err != nil {
 		call.Free()
 		return nil, err
 	}
-	call.Args[1] = grad.ref()
-	return grad.orRelease(rt.backend.Do(ctx, call))
+	call.Args[1] = other.ref()
+	return other.orRelease(rt.backend.Do(ctx, call))
 }
 
 // CrossEntropyGrad returns the gradient of the logits in [Layers.CrossEntropy] with the same
@@ -106,7 +115,7 @@ func (d Gradients) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dl
 		if out.bytes == 0 {
 			return nil
 		}
-		call := rt.call(backend.CrossEntropyGrad, out, logits, labels, c.Weight, dloss)
+		call := rt.call(backend.CrossEntropyGrad, out, logits, labels, c.Weight, dloss, c.RowSums)
 		backend.SetParams(call, e)
 		return rt.backend.Do(ctx, call)
 	})
@@ -146,11 +155,14 @@ func (rt *Runtime) acquireClasses(op string, smooths bool, logits, labels *Tenso
 	if !smooths {
 		takes = takes[:2]
 	}
+	if op == "CrossEntropyGrad" {
+		takes = append(takes, "RowSums")
+	}
 	if err := c.Check(op, takes...); err != nil {
 		return in, e, err
 	}
-	var room [3]*Tensor
-	if in, err = rt.acquire(op, present(append(room[:0], logits, labels), c.Weight)...); err != nil {
+	var room [4]*Tensor
+	if in, err = rt.acquire(op, present(append(room[:0], logits, labels), c.Weight, c.RowSums)...); err != nil {
 		return in, e, err
 	}
 	e, err = entropyOf(op, logits, labels, c)
@@ -182,6 +194,9 @@ func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e plan.Entropy
 	}
 	if int64(e.Cols) > math.MaxInt32 && labels.is(Int32) {
 		return e, fmt.Errorf("tensor: %s: %w: %d classes do not fit int32 labels", op, ErrShape, e.Cols)
+	}
+	if s := c.RowSums; s != nil && (!s.is(Float64) || !slices.Equal(s.shape, append(append(Shape{}, want...), 2))) {
+		return e, fmt.Errorf("tensor: %s: %w: the rows' sums are %v %v: want float64, the labels' shape %v followed by 2", op, ErrShape, s.dtype, s.shape, labels.shape)
 	}
 	e.Ignore, e.Smoothing = int64(c.IgnoreIndex), c.LabelSmoothing
 	e.Mean, e.Each = c.Reduction == MeanReduction, c.Reduction == NoReduction

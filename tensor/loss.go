@@ -20,6 +20,9 @@ type LossConfig struct {
 	// for BCEWithLogits. They broadcast to the weighed elements and are constants. They have the
 	// dtype of x, except that weights of classes are float32 if the logits have 16 bits. nil: 1.
 	Weight, PosWeight *Tensor
+	// RowSums is what [Gradients.CrossEntropyWithGrad] returned, for CrossEntropyGrad. nil: it
+	// computes the sums again.
+	RowSums *Tensor
 
 	given []string // names of the options
 }
@@ -104,6 +107,9 @@ func (c *LossConfig) Check(op string, takes ...string) error {
 		if !slices.Contains(takes, name) {
 			return fmt.Errorf("tensor: %s: %w: it has no option %s; it takes a reduction%s", op, ErrInvalid, name, listed(takes))
 		}
+	}
+	if c.RowSums != nil && !slices.Contains(takes, "RowSums") {
+		return fmt.Errorf("tensor: %s: %w: only CrossEntropyGrad takes RowSums", op, ErrInvalid)
 	}
 	if c.Reduction > NoReduction && !(c.Reduction == BatchMeanReduction && slices.Contains(takes, "ReduceBatchMean")) {
 		return fmt.Errorf("tensor: %s: %w: reduction %d: want MeanReduction, SumReduction or NoReduction", op, ErrInvalid, c.Reduction)

@@ -11,7 +11,7 @@ import (
 // their errors are those of [Layers.CrossEntropy], which computes the logarithm of the softmax
 // itself. Options are [ReduceSum], [ReduceNone], [IgnoreIndex] and [Weight].
 func (l Layers) NLLLoss(ctx context.Context, x, labels *Tensor, options ...LossOption) (*Tensor, error) {
-	loss, _, err := l.rt.classLoss(ctx, "NLLLoss", backend.NLLLoss, x, labels, false, options)
+	loss, _, _, err := l.rt.classLoss(ctx, "NLLLoss", backend.NLLLoss, x, labels, false, options)
 	return loss, err
 }
 

@@ -103,6 +103,51 @@ func TestLongRows(t *testing.T) {
 	}
 }
 
+// TestRowSums: GPUs compute a gradient from the sums that came with the loss.
+func TestRowSums(t *testing.T) {
+	r := newRig(t, 256<<20).scoped()
+	random := rand.New(rand.NewPCG(11, 12))
+	for _, shape := range [][2]int{{5, 2700}, {2048, 300}, {5000, 7}} {
+		rows, cols := shape[0], shape[1]
+		logits, labels, want := randomData(random, []int{rows, cols}), make([]int32, rows), make([]float64, rows*cols)
+		sums := make([]float64, 2*rows)
+		for i := range rows {
+			row := logits[i*cols : (i+1)*cols]
+			labels[i] = int32(random.IntN(cols))
+			top, sum := slices.Max(row), 0.0
+			for _, v := range row {
+				sum += math.Exp(v - top)
+			}
+			sums[2*i], sums[2*i+1] = top, sum
+			for j, v := range row {
+				want[i*cols+j] = math.Exp(v-top) / (2 * sum)
+			}
+			want[i*cols+int(labels[i])]--
+		}
+		x, y := put(r, logits, rows, cols), put(r, labels)
+		_, grad, got, err := r.CrossEntropyWithGrad(r.ctx, x, y, ReduceNone)
+		require.NoError(t, err)
+		require.Nil(t, grad)
+		if got == nil {
+			continue // the host
+		}
+		require.Equal(t, Shape{rows, 2}, got.Shape())
+		require.InDeltaSlice(t, sums, get[float64](r, got, nil), 1e-9)
+		for i := range rows {
+			sums[2*i+1] *= 2
+		}
+		cfg := NewLossConfig(ReduceNone)
+		cfg.RowSums = put(r, sums, rows, 2)
+		out, err := r.CrossEntropyGrad(r.ctx, nil, x, y, put(r, slices.Repeat([]float64{1}, rows)), cfg.Option())
+		require.InDeltaSlice(t, want, get[float64](r, out, err), 1e-12)
+		_, err = r.CrossEntropy(r.ctx, x, y, cfg.Option())
+		require.ErrorIs(t, err, ErrInvalid)
+		cfg.RowSums = put(r, sums)
+		_, err = r.CrossEntropyGrad(r.ctx, nil, x, y, put(r, slices.Repeat([]float64{1}, rows)), cfg.Option())
+		require.ErrorIs(t, err, ErrShape)
+	}
+}
+
 // requireNear compares numbers up to a relative error. NaN equals NaN.
 func requireNear(t *testing.T, want, got []float32, tolerance float64) {
 	t.Helper()

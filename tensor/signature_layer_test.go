@@ -141,11 +141,11 @@ func lossSignatures() (all []signature) {
 			return one(r.CrossEntropy(ctx, ts[0], ts[1], Weight(ts[2]), smooth))
 		}},
 		signature{"CrossEntropyWithGrad", "0.bfloat16 1.int64 2.nil", []operand{f32(6, 5), i32(6), f32(5)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
-			loss, _, err := r.CrossEntropyWithGrad(ctx, ts[0], ts[1], Weight(ts[2]), smooth)
+			loss, _, _, err := r.CrossEntropyWithGrad(ctx, ts[0], ts[1], Weight(ts[2]), smooth)
 			return one(loss, err)
 		}},
 		signature{"CrossEntropyWithGrad of each", "0.1 0.bfloat16 0.float64 1.int64", []operand{f32(6, 5), i32(6)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
-			loss, _, err := r.CrossEntropyWithGrad(ctx, ts[0], ts[1], ReduceNone)
+			loss, _, _, err := r.CrossEntropyWithGrad(ctx, ts[0], ts[1], ReduceNone)
 			return one(loss, err)
 		}},
 		signature{"CrossEntropyGrad", "0.nil 2.int64 3.one", []operand{f32(6, 5, 3), f32(6, 5, 3), i32(6, 3), f32()}, func(ctx context.Context, r *rig, ts tensors) (results, error) {

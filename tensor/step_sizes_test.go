@@ -89,7 +89,7 @@ func (p stepPart[T]) as(r *rig, d Dtype) *Tensor {
 	return part
 }
 
-// TestStepsOfArraysAnywhere: results do not depend on the element at which one of the arrays begins.
+// TestStepsOfArraysAnywhere: results do not depend on the element at which an array begins.
 func TestStepsOfArraysAnywhere(t *testing.T) {
 	for _, grad := range []Dtype{Float32, BFloat16} {
 		var want [][]float32

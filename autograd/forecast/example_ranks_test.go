@@ -90,7 +90,7 @@ func Example_ranks() {
 	})
 	fmt.Println("the largest batch:", n, "sequences on each", err)
 	// Output:
-	// sharding 0: 12662 MiB of each A100
+	// sharding 0: 12664 MiB of each A100
 	// sharding 1: 10612 MiB of each A100
 	// sharding 2: 10434 MiB of each A100
 	// the largest batch: 80 sequences on each <nil>

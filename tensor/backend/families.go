@@ -83,7 +83,9 @@ var families = []family{
 	// plan.Entropy; fault is a plan.Fault
 	{operands: "=loss logits labels weights? +fault", ops: "cross entropy"},
 	{operands: "=loss =dlogits logits labels weights? +fault", ops: "cross entropy with grad", base: "cross entropy"},
-	{operands: "=dlogits logits labels weights? dloss", ops: "cross entropy grad"},
+	// A row of sums, in float64, is its greatest logit and the sum of exp(logit - greatest).
+	{operands: "=loss =sums logits labels weights? +fault", ops: "cross entropy with sums", base: "cross entropy"},
+	{operands: "=dlogits logits labels weights? dloss sums?", ops: "cross entropy grad"},
 	// plan.Loss; C is delta and the divisor
 	{name: "Loss", operands: "=loss x target weight? positive?", ops: "mse loss; l1 loss; huber loss; binary cross entropy; kl div loss; kl div log loss"},
 	{name: "LossGrad", operands: "=dx dloss x target weight? positive?", ops: "mse loss grad; l1 loss grad; huber loss grad; binary cross entropy grad; kl div loss grad; kl div log loss grad"},

@@ -17,17 +17,17 @@ const (
 	RowSoftmax     Family = 38
 	RowSoftmaxGrad Family = 39
 	Extreme        Family = 40
-	Loss           Family = 45
-	LossGrad       Family = 46
-	Linear         Family = 58
-	Convolution    Family = 61
-	MaxPooling     Family = 63
-	AveragePooling Family = 65
-	Cell           Family = 68
-	CellGrad       Family = 69
-	Recurrence     Family = 70
-	RecurrenceGrad Family = 71
-	Step           Family = 72
+	Loss           Family = 46
+	LossGrad       Family = 47
+	Linear         Family = 59
+	Convolution    Family = 62
+	MaxPooling     Family = 64
+	AveragePooling Family = 66
+	Cell           Family = 69
+	CellGrad       Family = 70
+	Recurrence     Family = 71
+	RecurrenceGrad Family = 72
+	Step           Family = 73
 )
 
 // The operations by families, and one more than the number of the last one.
@@ -120,73 +120,75 @@ const (
 
 	CrossEntropyWithGrad Op = 125
 
-	CrossEntropyGrad Op = 126
+	CrossEntropyWithSums Op = 126
 
-	MSELoss, L1Loss, HuberLoss, BinaryCrossEntropy, KLDivLoss, KLDivLogLoss Op = 127, 128, 129, 130, 131, 132
+	CrossEntropyGrad Op = 127
 
-	MSELossGrad, L1LossGrad, HuberLossGrad, BinaryCrossEntropyGrad, KLDivLossGrad, KLDivLogLossGrad Op = 133, 134, 135, 136, 137, 138
+	MSELoss, L1Loss, HuberLoss, BinaryCrossEntropy, KLDivLoss, KLDivLogLoss Op = 128, 129, 130, 131, 132, 133
 
-	NLLLoss Op = 139
+	MSELossGrad, L1LossGrad, HuberLossGrad, BinaryCrossEntropyGrad, KLDivLossGrad, KLDivLogLossGrad Op = 134, 135, 136, 137, 138, 139
 
-	NLLLossGrad Op = 140
+	NLLLoss Op = 140
 
-	Normalize Op = 141
+	NLLLossGrad Op = 141
 
-	AddNormalize Op = 142
+	Normalize Op = 142
 
-	NormalizeGrad Op = 143
+	AddNormalize Op = 143
 
-	NormalizeGradOnto Op = 144
+	NormalizeGrad Op = 144
 
-	NormalizeWeightGrad Op = 145
+	NormalizeGradOnto Op = 145
 
-	BatchNorm Op = 146
+	NormalizeWeightGrad Op = 146
 
-	BatchNormTraining Op = 147
+	BatchNorm Op = 147
 
-	BatchNormGrad Op = 148
+	BatchNormTraining Op = 148
 
-	MatMul Op = 149
+	BatchNormGrad Op = 149
 
-	MatMulAddBias, MatMulAddBiasReLU Op = 150, 151
+	MatMul Op = 150
 
-	MatMulSums Op = 152
+	MatMulAddBias, MatMulAddBiasReLU Op = 151, 152
 
-	MatMulMasked Op = 153
+	MatMulSums Op = 153
 
-	Conv, ConvInputGrad Op = 154, 155
+	MatMulMasked Op = 154
 
-	ConvWeightGrad Op = 156
+	Conv, ConvInputGrad Op = 155, 156
 
-	MaxPool Op = 157
+	ConvWeightGrad Op = 157
 
-	MaxPoolGrad Op = 158
+	MaxPool Op = 158
 
-	AvgPool, AvgPoolGrad Op = 159, 160
+	MaxPoolGrad Op = 159
 
-	Attention Op = 161
+	AvgPool, AvgPoolGrad Op = 160, 161
 
-	AttentionGrad Op = 162
+	Attention Op = 162
 
-	RNNTanhCell, RNNReLUCell, LSTMCell, GRUCell Op = 163, 164, 165, 166
+	AttentionGrad Op = 163
 
-	RNNTanhCellGrad, RNNReLUCellGrad, LSTMCellGrad, GRUCellGrad Op = 167, 168, 169, 170
+	RNNTanhCell, RNNReLUCell, LSTMCell, GRUCell Op = 164, 165, 166, 167
 
-	RNNTanh, RNNReLU, LSTM, GRU Op = 171, 172, 173, 174
+	RNNTanhCellGrad, RNNReLUCellGrad, LSTMCellGrad, GRUCellGrad Op = 168, 169, 170, 171
 
-	RNNTanhGrad, RNNReLUGrad, LSTMGrad, GRUGrad Op = 175, 176, 177, 178
+	RNNTanh, RNNReLU, LSTM, GRU Op = 172, 173, 174, 175
 
-	SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 179, 180, 181, 182, 183
+	RNNTanhGrad, RNNReLUGrad, LSTMGrad, GRUGrad Op = 176, 177, 178, 179
 
-	Norm Op = 184
+	SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 180, 181, 182, 183, 184
 
-	NormOfNorms Op = 185
+	Norm Op = 185
 
-	Clip Op = 186
+	NormOfNorms Op = 186
 
-	Bound Op = 187
+	Clip Op = 187
 
-	Ops = 188
+	Bound Op = 188
+
+	Ops = 189
 )
 
 const (

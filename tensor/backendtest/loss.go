@@ -269,8 +269,14 @@ func entropyTrial[T kernel.Float](c *trial[T]) {
 	k.synchronized(c)
 	c.gave("CrossEntropy with options", loss, err, k.wants(k.e.Losses(k.rows, k.labels)), tol)
 	k.x.unchanged("CrossEntropy")
-	c.entropyWithGrad(k.x, k.on, loss, k.bad, k.options)
+	cfg := tensor.NewLossConfig(k.options...)
+	cfg.RowSums = c.entropyWithGrad(k.x, k.on, loss, k.bad, k.options)
 	grad := k.gradient(k.e.Grad(k.rows, k.labels, k.dloss.array().Data, k.each))
+	if cfg.RowSums != nil {
+		c.dirty()
+		out, err := c.r.CrossEntropyGrad(c.ctx, nil, k.x.Tensor, k.on, k.dloss.Tensor, cfg.Option())
+		c.gave("CrossEntropyGrad with sums", out, err, grad, tol)
+	}
 	dst := c.destination(k.x, nil)
 	c.dirty()
 	out, err := c.r.CrossEntropyGrad(c.ctx, dst.tensor(), k.x.Tensor, k.on, k.dloss.Tensor, k.options...)
@@ -305,21 +311,23 @@ func floats(all []int64) []float64 {
 }
 
 // entropyWithGrad checks that CrossEntropyWithGrad is bit-identical to CrossEntropy and
-// CrossEntropyGrad, if the device computes both in one launch.
-func (c *trial[T]) entropyWithGrad(logits *operand[T], labels, loss *tensor.Tensor, bad bool, options []tensor.LossOption) {
+// CrossEntropyGrad, if the device computes both in one launch. It returns the rows' sums, if the
+// device has computed these.
+func (c *trial[T]) entropyWithGrad(logits *operand[T], labels, loss *tensor.Tensor, bad bool, options []tensor.LossOption) (sums *tensor.Tensor) {
 	c.t.Helper()
-	again, grad, err := c.r.CrossEntropyWithGrad(c.ctx, logits.Tensor, labels, options...)
+	again, grad, sums, err := c.r.CrossEntropyWithGrad(c.ctx, logits.Tensor, labels, options...)
 	require.NoError(c.t, err)
 	if bad {
 		require.ErrorIs(c.t, c.r.Synchronize(c.ctx), tensor.ErrLabel)
 	}
 	require.Equal(c.t, fmt.Sprint(c.elements(loss)), fmt.Sprint(c.elements(again)))
 	if grad == nil {
-		return
+		return sums
 	}
 	one, err := c.r.Full(c.ctx, 1, loss.Dtype())
 	require.NoError(c.t, err)
 	want, err := c.r.CrossEntropyGrad(c.ctx, nil, logits.Tensor, labels, one, options...)
 	require.NoError(c.t, err)
 	require.Equal(c.t, fmt.Sprint(c.elements(want)), fmt.Sprint(c.elements(grad)))
+	return sums
 }

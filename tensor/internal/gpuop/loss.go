@@ -24,6 +24,7 @@ var (
 func losses(t *entries) {
 	t[backend.CrossEntropy] = entry{kernel: entropy[backend.Int32], run: crossEntropy}
 	t[backend.CrossEntropyWithGrad] = entry{kernel: entropy[backend.Int32], run: crossEntropy, can: fusesEntropy}
+	t[backend.CrossEntropyWithSums] = entry{kernel: entropy[backend.Int32], run: crossEntropy}
 	t[backend.CrossEntropyGrad] = entry{kernel: entropyGrads[backend.Int32], run: crossEntropyGrad}
 	t[backend.NLLLoss] = entry{kernel: likelihoods[backend.Int32], run: crossEntropy}
 	t[backend.NLLLossGrad] = entry{kernel: likelyGrads[backend.Int32], run: nllLossGrad}
@@ -51,12 +52,12 @@ func fusesEntropy(_ *Backend, c *backend.Call) bool {
 	return !c.Narrow && entropy[backend.Int32].has(c.Dtype) && logits.Bytes > 0 && !e.Each && e.Cols <= narrowColumns && logits.Count()/e.Cols <= countedRows
 }
 
-// crossEntropy also computes the gradient if the operation has one. A negative log likelihood has
-// another kernel with the same operands.
+// crossEntropy also computes the gradient or the rows' sums, if the operation has them. A negative
+// log likelihood has another kernel with the same operands.
 func crossEntropy(ctx context.Context, l *launcher, _ name) error {
 	logits, kernels := 1, &entropy
 	switch l.c.Op {
-	case backend.CrossEntropyWithGrad:
+	case backend.CrossEntropyWithGrad, backend.CrossEntropyWithSums:
 		logits = 2
 	case backend.NLLLoss:
 		kernels = &likelihoods
@@ -68,7 +69,7 @@ func crossEntropy(ctx context.Context, l *launcher, _ name) error {
 		kernels = &entropyBlock
 		l.Blocks(n, threads(e.Cols, 256), 1)
 	}
-	l.operands(0).optional(logits == 2, 1).operands(logits, logits+1, logits+2, logits+3).meet(ctx, l.Grid[0] > 1)
+	l.operands(0).optional(l.c.Op == backend.CrossEntropyWithGrad, 1).optional(l.c.Op == backend.CrossEntropyWithSums, 1).operands(logits, logits+1, logits+2, logits+3).meet(ctx, l.Grid[0] > 1)
 	return l.Flag(e.Each).entropy(n, e).run(kernels[labels.Dtype])
 }
 
@@ -88,14 +89,15 @@ func crossEntropyGrad(ctx context.Context, l *launcher, _ name) error {
 		}
 	}
 	kernels, most := &entropyBlockGrads, 512
-	if n >= fourEach && l.c.Dtype == backend.Float32 {
+	if n >= fourEach && !l.c.Narrow {
 		most = 256 // faster if the blocks fill the GPU
 	}
 	if l.Blocks(n, threads(e.Cols, most), 1); l.warpPerRow(n, e) {
 		kernels = &entropyGrads
 		l.Blocks((n+rowsInBlock-1)/rowsInBlock, 32*rowsInBlock, 1)
 	}
-	return l.all().Memory(per, backend.Read).Flag(e.Each).entropy(n, e).run(kernels[labels.Dtype])
+	l.operands(0, 1, 2, 3, 4).optional(l.c.N > 5, 5)
+	return l.Memory(per, backend.Read).Flag(e.Each).entropy(n, e).run(kernels[labels.Dtype])
 }
 
 // nllLossGrad counts the labels in a separate launch.
@@ -112,8 +114,8 @@ func nllLossGrad(ctx context.Context, l *launcher, _ name) error {
 	return l.Each(l.arg(0).Count()).all().Memory(per, backend.Read).Flag(e.Each).entropy(n, e).run(likelyGrads[labels.Dtype])
 }
 
-// countLabels launches the sum of the labels' weights; the weights are operand labels+1. The call's
-// last operand is dloss.
+// countLabels launches the sum of the labels' weights; the weights are operand labels+1, and dloss
+// is the one after them.
 func (l *launcher) countLabels(ctx context.Context, labels, n int, e *plan.Entropy) (per device.Range, err error) {
 	parts, err := l.b.takeParts(ctx)
 	if err != nil {
@@ -121,7 +123,7 @@ func (l *launcher) countLabels(ctx context.Context, labels, n int, e *plan.Entro
 	}
 	per = parts.Range(ticketBytes, 8)
 	dtype := l.Dtype
-	l.Block[0], l.Dtype = 1024, l.arg(l.c.N-1).Dtype
+	l.Block[0], l.Dtype = 1024, l.arg(labels+2).Dtype
 	err = l.Memory(per, backend.Write).operands(labels, labels+1).entropy(n, e).run(labelWeights[l.arg(labels).Dtype])
 	l.again(l.Name)
 	l.Dtype = dtype

@@ -80,8 +80,8 @@ func step(_ context.Context, l *launcher, _ name) error {
 	return nil
 }
 
-// stepBlocks returns the first block of each parameter, two in a word, and the number of all blocks.
-// After the last parameter each is the greatest number.
+// stepBlocks returns the first block of each parameter, two in a word, and the number of all
+// blocks. After the last parameter each is the greatest number.
 func stepBlocks(l *backend.List) (first [maxParameters / 2]uint64, blocks int) {
 	for i := range maxParameters {
 		at := uint64(math.MaxUint32)

@@ -146,8 +146,9 @@ LABELS(i64, i64)
 
 // entropy_grad: a row has one of the 8 warps of a block if narrow is set, otherwise a block. per
 // points to the divisor of the losses; null means 1. If each is set, dloss has an element per row.
+// sums, unless it is null, has the rows' sums.
 template <bool narrow, class L>
-static __device__ void entropy_grad(bfloat16 *dst, const bfloat16 *logits, const L *labels, const float *weights, const float *dloss, const double *per, bool each, const entropy &e) {
+static __device__ void entropy_grad(bfloat16 *dst, const bfloat16 *logits, const L *labels, const float *weights, const float *dloss, const row_sum *sums, const double *per, bool each, const entropy &e) {
 	__shared__ double s[33];
 	double scale = each ? 0 : (double)*dloss / (per ? *per : 1), spread = spread_of(weights, e, s);
 	share<narrow> o = {s};
@@ -155,15 +156,21 @@ static __device__ void entropy_grad(bfloat16 *dst, const bfloat16 *logits, const
 		u64 at = e.r.start(i);
 		if (each)
 			scale = dloss[i];
-		exponentials all = joined(logits + at, e.r, o);
-		slopes(dst + at, logits + at, labels[i], weights, scale, spread, {all.top, all.sum}, o, e);
+		row_sum of;
+		if (sums) {
+			of = sums[i];
+		} else {
+			exponentials all = joined(logits + at, e.r, o);
+			of = {all.top, all.sum};
+		}
+		slopes(dst + at, logits + at, labels[i], weights, scale, spread, of, o, e);
 	}
 }
 
 #define ENTROPY_GRAD(name, L, l, narrow) \
 	extern "C" __global__ void name##_##l##_bf16(bfloat16 *dst, const bfloat16 *logits, const L *labels, const float *weights, const float *dloss, \
-		const double *per, i64 each, entropy e) { \
-		entropy_grad<narrow>(dst, logits, labels, weights, dloss, per, each, e); \
+		const row_sum *sums, const double *per, i64 each, entropy e) { \
+		entropy_grad<narrow>(dst, logits, labels, weights, dloss, sums, per, each, e); \
 	}
 #define LABEL_GRADS(L, l) ENTROPY_GRAD(cross_entropy_grad, L, l, true) ENTROPY_GRAD(cross_entropy_grad_block, L, l, false)
 LABEL_GRADS(int, i32)

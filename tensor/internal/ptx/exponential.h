@@ -9,9 +9,9 @@
 __constant__ double exp_terms[] = {0x1.0000000000001p-1, 0x1.5555555555556p-3, 0x1.5555555553d68p-5, 0x1.11111111109b5p-7, 0x1.6c16c17889ef1p-10,
 	0x1.a01a01a7c2efep-13, 0x1.a019b9149a41cp-16, 0x1.71de0db2f6b19p-19, 0x1.28917c89a43a7p-22, 0x1.af389ecfc4b9cp-26};
 
-// exponentials sets each e to exp(v - top), where v is at most top or one of them is NaN, or to about
-// 1e-304 if that is more. They are computed in steps, so that a thread does not wait for one result,
-// and loads a constant once for all.
+// exponentials sets each e to exp(v - top), where v is at most top or one of them is NaN, or to
+// about 1e-304 if that is more. They are computed in steps, so that a thread does not wait for one
+// result, and loads a constant once for all.
 template <int n> static __device__ void exponentials(double (&e)[n], const float (&v)[n], float top) {
 	const double round = 0x1.8p52; // a sum with it has a whole number in its lower bits
 	double r[n];

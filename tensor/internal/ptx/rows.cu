@@ -218,9 +218,9 @@ FLOATS(LABELS)
 
 // entropy_grad: a row has one of the 8 warps of a block if narrow is set, otherwise a block. Each
 // block counts the labels, unless per has the divisor that label_weights computed. If each is set,
-// dloss has an element per row.
+// dloss has an element per row. sums, unless it is null, has the rows' sums.
 template <bool narrow, class T, class L>
-static __device__ void entropy_grad(T *dst, const T *logits, const L *labels, const T *weights, const T *dloss, const double *per, bool each, const entropy &e) {
+static __device__ void entropy_grad(T *dst, const T *logits, const L *labels, const T *weights, const T *dloss, const row_sum *sums, const double *per, bool each, const entropy &e) {
 	__shared__ double s[33];
 	double scale = each ? 0 : (double)*dloss / (per ? *per : label_weights(labels, weights, e, s)), spread = spread_of(weights, e, s);
 	share<narrow> o = {s};
@@ -228,14 +228,14 @@ static __device__ void entropy_grad(T *dst, const T *logits, const L *labels, co
 		const T *row = logits + e.r.start(i);
 		if (each)
 			scale = (double)dloss[i];
-		slopes(dst + e.r.start(i), row, labels[i], weights, scale, spread, exponentials_of(row, e.r, o), o, e);
+		slopes(dst + e.r.start(i), row, labels[i], weights, scale, spread, sums ? sums[i] : exponentials_of(row, e.r, o), o, e);
 	}
 }
 
 #define ENTROPY_GRAD(name, T, t, L, l, narrow) \
 	extern "C" __global__ void __launch_bounds__(512, !narrow && sizeof(T) == 4 ? 2 : 1) name##_##l##_##t(T *dst, const T *logits, const L *labels, const T *weights, const T *dloss, \
-		const double *per, i64 each, entropy e) { \
-		entropy_grad<narrow>(dst, logits, labels, weights, dloss, per, each, e); \
+		const row_sum *sums, const double *per, i64 each, entropy e) { \
+		entropy_grad<narrow>(dst, logits, labels, weights, dloss, sums, per, each, e); \
 	}
 #define CROSS_ENTROPY_GRAD(T, t, L, l) \
 	extern "C" __global__ void __launch_bounds__(1024) label_weights_##l##_##t(double *per, const L *labels, const T *weights, entropy e) { \

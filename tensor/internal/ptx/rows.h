@@ -76,10 +76,10 @@ template <class T> static __device__ double spread_of(const T *weights, const en
 // not set a block, which does not compute a gradient. With each, loss gets all rows' losses. Each
 // block writes the sum of its losses, the sum of their divisors, and its first row without the
 // label of a class, to part. The last block adds them. grad, unless it is null, gets the gradient
-// of the logits for a gradient of the loss of 1. W is the type of the loss; surprise and slopes
-// are those for T.
+// of the logits for a gradient of the loss of 1, and sums the sum of each row. W is the type of
+// the loss; surprise and slopes are those for T.
 #define CROSS_ENTROPY(name, T, t, W, L, l, narrow) \
-	extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 2 || !narrow && sizeof(T) == 4 ? 4 : 1) name##_##l##_##t(W *loss, T *grad, const T *logits, const L *labels, const W *weights, \
+	extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 2 || !narrow && sizeof(T) == 4 ? 4 : 1) name##_##l##_##t(W *loss, T *grad, row_sum *sums, const T *logits, const L *labels, const W *weights, \
 		fault *f, double *part, unsigned *ticket, i64 each, entropy e) { \
 		__shared__ double s[33]; \
 		__shared__ u64 bad; \
@@ -94,6 +94,8 @@ template <class T> static __device__ double spread_of(const T *weights, const en
 				slopes(grad + e.r.start(i), logits + e.r.start(i), labels[i], weights, scale, spread, of, o, e); \
 			if (o.first()) \
 				continue; \
+			if (sums) \
+				sums[i] = of; \
 			if (each) \
 				loss[i] = (W)v; \
 			own.add(v); \

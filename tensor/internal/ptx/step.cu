@@ -1,7 +1,7 @@
 // Optimisers: one launch for all parameters. A parameter has as many blocks as it needs: none if it
-// is empty. Its own numbers are arguments or, if the step is captured, in device memory: live points
-// to a row of them for each parameter, or is 0. The indices of the numbers are generated from
-// kernel.Rules.
+// is empty. Its own numbers are arguments or, if the step is captured, in device memory: live
+// points to a row of them for each parameter, or is 0. The indices of the numbers are generated
+// from kernel.Rules.
 
 #include "rules_gen.h"
 #include "vector.h"
@@ -24,8 +24,8 @@ template <int OWN> struct parameters {
 	parameter<OWN> at[max_parameters];
 };
 
-// parameter_of is the parameter of a block: the last one that begins at the block or before it. Only
-// the second half of the comparisons waits for the first.
+// parameter_of is the parameter of a block: the last one that begins at the block or before it.
+// Only the second half of the comparisons waits for the first.
 static __device__ unsigned parameter_of(const unsigned (&first)[max_parameters], unsigned block) {
 	enum { step = 8 };
 	unsigned from = 0, after = 0;
