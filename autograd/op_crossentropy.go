@@ -16,11 +16,11 @@ import (
 //
 // The backward pass keeps the logits, computes their softmax again, and writes the gradient into
 // their memory if it is their last reader. If the gradient comes with the loss
-// ([tensor.Gradients.CrossEntropyWithGrad]), the backward pass keeps that instead, and if the sums
-// of the rows' exponentials do, it keeps these, too. Rows with the
-// label -100, or with that of IgnoreIndex, don't count. Any other label outside [0, classes) makes
-// the next read fail with an error that wraps [tensor.ErrLabel]; the gradients of its row are 0.
-// labels and weights are shared like a [Tape.Input].
+// ([tensor.Gradients.CrossEntropyWithGrad]), the backward pass keeps that instead; if sums of the
+// rows come with it, the backward pass keeps these as well. Rows with the label -100, or with that
+// of IgnoreIndex, don't count. Any other label outside [0, classes) makes the next read fail with
+// an error that wraps [tensor.ErrLabel]; the gradients of its row are 0. labels and weights are
+// shared like a [Tape.Input].
 func (t *Tape) CrossEntropy(logits *Variable, labels Target, options ...tensor.LossOption) *Variable {
 	if !t.begin("CrossEntropy", logits) {
 		return t.inert()
@@ -132,7 +132,6 @@ func (e *crossEntropy) Backward(c *Call, g *tensor.Tensor) (err error) {
 	for i := range c.Inputs() {
 		c.Done(i)
 	}
-	c.doneOwn()
 	return c.GiveReplacing(0, g, d, err)
 }
 

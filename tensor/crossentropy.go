@@ -29,7 +29,7 @@ func (l Layers) CrossEntropy(ctx context.Context, logits, labels *Tensor, option
 // launch, the result of [Gradients.CrossEntropyGrad] for a dloss of 1, in new memory. GPUs compute
 // both for a loss of one element, of up to 4,096 rows of up to 256 classes. Otherwise grad is nil,
 // and GPUs return the sums of the rows' exponentials, 16 bytes a row, for [LossConfig].RowSums:
-// with them CrossEntropyGrad reads the logits once.
+// with them CrossEntropyGrad reads the logits once. The caller releases all results.
 func (d Gradients) CrossEntropyWithGrad(ctx context.Context, logits, labels *Tensor, options ...LossOption) (loss, grad, sums *Tensor, err error) {
 	return d.rt.classLoss(ctx, "CrossEntropy", backend.CrossEntropy, logits, labels, true, options)
 }

@@ -20,8 +20,10 @@ type LossConfig struct {
 	// for BCEWithLogits. They broadcast to the weighed elements and are constants. They have the
 	// dtype of x, except that weights of classes are float32 if the logits have 16 bits. nil: 1.
 	Weight, PosWeight *Tensor
-	// RowSums is what [Gradients.CrossEntropyWithGrad] returned, for CrossEntropyGrad. nil: it
-	// computes the sums again.
+	// RowSums is for [Gradients.CrossEntropyGrad] alone: the sums of the same logits that
+	// [Gradients.CrossEntropyWithGrad] returned. They are float64 in the labels' shape followed by
+	// 2: a row's greatest logit, and the sum of exp(logit - greatest). nil: it computes them again,
+	// as the host always does.
 	RowSums *Tensor
 
 	given []string // names of the options

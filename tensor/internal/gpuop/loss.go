@@ -96,8 +96,7 @@ func crossEntropyGrad(ctx context.Context, l *launcher, _ name) error {
 		kernels = &entropyGrads
 		l.Blocks((n+rowsInBlock-1)/rowsInBlock, 32*rowsInBlock, 1)
 	}
-	l.operands(0, 1, 2, 3, 4).optional(l.c.N > 5, 5)
-	return l.Memory(per, backend.Read).Flag(e.Each).entropy(n, e).run(kernels[labels.Dtype])
+	return l.all().Memory(per, backend.Read).Flag(e.Each).entropy(n, e).run(kernels[labels.Dtype])
 }
 
 // nllLossGrad counts the labels in a separate launch.

@@ -39,7 +39,7 @@ func TestCrossEntropyRows(t *testing.T) {
 			call.Narrow = c.dtype == backend.BFloat16
 			operands, name := []backend.Ref{one, logits, labels, {}, one}, "cross_entropy"
 			if op == backend.CrossEntropyGrad {
-				operands, name = []backend.Ref{logits, logits, labels, {}, one}, "cross_entropy_grad"
+				operands, name = []backend.Ref{logits, logits, labels, {}, one, {}}, "cross_entropy_grad"
 			}
 			for _, o := range operands {
 				call.Add(o)

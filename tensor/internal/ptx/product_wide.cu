@@ -98,7 +98,7 @@ struct place {
 	}
 };
 
-// fuse adds a times b to a number. The compiler keeps the order of such statements.
+// fuse adds a times b to a number. nvcc keeps the order of such statements.
 static __device__ void fuse(float &to, float a, float b) {
 #ifdef __CUDACC__
 	asm volatile("fma.rn.f32 %0, %1, %2, %0;" : "+f"(to) : "f"(a), "f"(b));
