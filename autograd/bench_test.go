@@ -49,8 +49,9 @@ func BenchmarkStep(b *testing.B) {
 }
 
 // BenchmarkTape measures the cost of an operation on a tape, with almost no computation: a chain of
-// 64 operations on 16 floats that need a gradient, then Backward and Close. ns/operation is the
-// time of a chain over 64, with one Synchronize at the end of all chains.
+// 64 operations on 16 floats that need a gradient, then Backward. Each chain has a new tape, which
+// is closed; or with reset, all have one, which is reset. ns/operation is the time of a chain over
+// 64, with one Synchronize at the end of all chains.
 //
 //	Forward   without Backward
 //	Backward  one kernel forward and one backward for each operation
@@ -66,12 +67,12 @@ func BenchmarkTape(b *testing.B) {
 		{"Backward", func(tape *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable { return tape.Tanh(x) }, true},
 		{"Products", func(tape *autograd.Tape, x, w *autograd.Variable) *autograd.Variable { return tape.Mul(x, w) }, true},
 	} {
-		b.Run(c.name, func(b *testing.B) {
+		run := func(b *testing.B, reset bool) {
 			bn := tapetest.Open(b, 64<<20)
 			x := tapetest.Upload(bn, make([]float32, 16), 16)
 			defer x.Release()
+			tape := autograd.NewTape(bn.Ctx, bn.RT)
 			step := func() error {
-				tape := autograd.NewTape(bn.Ctx, bn.RT)
 				y, w := tape.Leaf(x), tape.Leaf(x)
 				for range chain {
 					y = c.operation(tape, y, w)
@@ -81,7 +82,12 @@ func BenchmarkTape(b *testing.B) {
 						return err
 					}
 				}
-				return tape.Close()
+				if reset {
+					return tape.Reset(bn.Ctx)
+				}
+				err := tape.Close()
+				tape = autograd.NewTape(bn.Ctx, bn.RT)
+				return err
 			}
 			for range 3 {
 				require.NoError(b, step())
@@ -96,6 +102,9 @@ func BenchmarkTape(b *testing.B) {
 			require.NoError(b, bn.RT.Synchronize(bn.Ctx))
 			b.StopTimer()
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*chain), "ns/operation")
-		})
+			require.NoError(b, tape.Close())
+		}
+		b.Run(c.name+"/new", func(b *testing.B) { run(b, false) })
+		b.Run(c.name+"/reset", func(b *testing.B) { run(b, true) })
 	}
 }
