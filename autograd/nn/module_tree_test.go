@@ -179,7 +179,7 @@ func (b *branches) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Var
 // TestModulesOfTrees compares the module of each result, gradient and request of memory with the
 // layer's path in the tree.
 func TestModulesOfTrees(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(200) {
 		seen := seenModules{}
 		b := tapetest.OpenObserved(t, 64<<20, seen)
 		in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
