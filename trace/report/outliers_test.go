@@ -102,4 +102,6 @@ func TestShownPart(t *testing.T) {
 		}
 	}
 	require.Regexp(t, `^the end of the run, steps 8\d to 100 of the profiled steps 1 to 100 · `, about())
+	steps = steps[90:]
+	require.Regexp(t, "^the end of the run, steps 91 to 100 · ", about())
 }
