@@ -263,7 +263,7 @@ func TestOperationsWaitForTheirPlace(t *testing.T) {
 		r := &member{stream: m.stream, comm: c, mem: p}
 		require.NoError(t, sum(r))
 		require.NoError(t, renewed(&c.clock))
-		require.NoError(t, m.stream.Synchronize(ctx))
+		require.NoError(t, errors.Join(m.stream.Synchronize(ctx), c.clock.stream.Synchronize(ctx)))
 		release := cisterntest.Hold(t, c.clock.stream)
 		for range 2 {
 			require.NoError(t, sum(r))
