@@ -25,17 +25,26 @@ struct window {
 		mask = a.masking == no_mask ? 0 : a.masking == float_mask ? (const void *)((const float *)m + at) : (const void *)((const unsigned char *)m + at);
 	}
 
-	// score is the score of query y and key x with product s. It is -INFINITY if the query does not
-	// see the key.
-	__device__ float score(const attention &a, float s, int y, int x) const {
-		if (y >= rows || x >= keys || x > y + ahead)
-			return -INFINITY;
-		if (!mask)
-			return s;
-		i64 at = y * a.mrow + x * a.mcol;
-		if (a.masking == float_mask)
-			return s + ((const float *)mask)[at];
-		return ((const unsigned char *)mask)[at] ? s : -INFINITY;
+	// hide adds the mask to a thread's scores, and sets those of keys that their query does not see
+	// to -INFINITY.
+	template <int across, int r, int c> __device__ void hide(float (&s)[r][c], const attention &a, const corner<across> &me) const {
+		auto each = [&](auto masked) {
+#pragma unroll
+			for (int i = 0; i < r; i++) {
+				int y = spread<r, 8>::at(me.y, i), end = y < rows ? min(keys, y + ahead + 1) : 0;
+#pragma unroll
+				for (int j = 0; j < c; j++) {
+					int x = spread<c, across>::at(me.x, j);
+					s[i][j] = x < end ? masked(s[i][j], y, x) : -INFINITY;
+				}
+			}
+		};
+		if (a.masking == no_mask)
+			each([](float s, int, int) { return s; });
+		else if (a.masking == float_mask)
+			each([&](float s, int y, int x) { return s + ((const float *)mask)[y * a.mrow + x * a.mcol]; });
+		else
+			each([&](float s, int y, int x) { return ((const unsigned char *)mask)[y * a.mrow + x * a.mcol] ? s : -INFINITY; });
 	}
 };
 
@@ -79,24 +88,20 @@ template <int n, int d, int across> struct attending {
 				k.template fill<8 * across>(ks + (key + n) * a.krow, a.krow, a.s - key - n, a.e);
 			copies_end();
 			bool edge = a.masking != no_mask || key + n > a.s || (a.causal && key + n > row + 1);
-			if (edge) {
-				window seen(a, mask, zm, row, key);
+			// Unfused, so that the greatest score minus itself is 0.
 #pragma unroll
-				for (int i = 0; i < 8; i++)
+			for (int i = 0; i < 8; i++)
 #pragma unroll
-					for (int j = 0; j < keys; j++)
-						s[i][j] = seen.score(a, __fmul_rn(s[i][j], scale), spread<8, 8>::at(me.y, i), spread<keys, across>::at(me.x, j));
-			}
+				for (int j = 0; j < keys; j++)
+					s[i][j] = __fmul_rn(s[i][j], scale);
+			if (edge)
+				window(a, mask, zm, row, key).hide(s, a, me);
 #pragma unroll
 			for (int i = 0; i < 8; i++) {
 				float greatest = top[i];
 #pragma unroll
-				for (int j = 0; j < keys; j++) {
-					if (!edge)
-						// Unfused, so that the greatest score minus itself is 0.
-						s[i][j] = __fmul_rn(s[i][j], scale);
+				for (int j = 0; j < keys; j++)
 					greatest = fmaxf(greatest, s[i][j]);
-				}
 #pragma unroll
 				for (int lane = 2; lane < 2 * across; lane *= 2)
 					greatest = fmaxf(greatest, __shfl_xor_sync(~0u, greatest, lane));
@@ -189,6 +194,22 @@ extern "C" __global__ void __launch_bounds__(256, 4) attention_own_f32(float *ow
 	}
 }
 
+// starts is where an element of the batch begins in each operand.
+struct starts {
+	i64 q, k, v, o, m, dq, dk, dv;
+
+	__device__ void find(const attention &a, u64 z) {
+		q = k = v = o = m = dq = dk = dv = 0;
+		for (int d = (int)a.n - 1; d >= 0; d--) {
+			u64 rest = d > 0 ? divide(z, a.dims[d]) : 0;
+			i64 i = z - rest * a.dims[d];
+			q += i * a.q[d], k += i * a.k[d], v += i * a.v[d], o += i * a.o[d], m += i * a.m[d];
+			dq += i * a.dq[d], dk += i * a.dk[d], dv += i * a.dv[d];
+			z = rest;
+		}
+	}
+};
+
 // A block has n keys, and meets tiles of n queries, from the last one on. It adds to the gradient
 // of a tile of queries in its turn, which is the number of its own tile, so that the results are
 // the same in every run. It only waits for blocks with tiles of lower tickets. A block takes a
@@ -202,13 +223,13 @@ template <int n, int d> struct sloping {
 	float tops[n], shares[n], owns[n];
 
 	__device__ void slope(float *dq, float *dk, float *dv, const float *own, unsigned *turns, float *dmask, const float *dout, const summed *sums, const float *qs, const float *ks,
-		const float *vs, const void *mask, const attention &a, u64 tile, u64 z) {
+		const float *vs, const void *mask, const attention &a, u64 tile, u64 z, const starts &at) {
 		corner<across> me;
 		float scale = (float)a.scale;
-		i64 key = tile * n, first = a.causal && !dmask ? key : 0, zm = a.masking == no_mask ? 0 : AT(m);
-		qs += AT(q);
-		dout += AT(o);
-		dq += AT(dq);
+		i64 key = tile * n, first = a.causal && !dmask ? key : 0;
+		qs += at.q;
+		dout += at.o;
+		dq += at.dq;
 		turns += z * ((a.l + n - 1) / n);
 		__align__(16) float of_keys[rows][columns] = {}, of_values[rows][columns] = {};
 		i64 last = (a.l - 1) / n * n, row = last;
@@ -219,8 +240,8 @@ template <int n, int d> struct sloping {
 				*(volatile unsigned *)(turns + row / n) = (unsigned)tile + 1;
 			}
 		};
-		k.template fill<128>(ks + AT(k) + key * a.krow, a.krow, a.s - key, a.e);
-		v.template fill<128>(vs + AT(v) + key * a.vrow, a.vrow, a.s - key, a.w);
+		k.template fill<128>(ks + at.k + key * a.krow, a.krow, a.s - key, a.e);
+		v.template fill<128>(vs + at.v + key * a.vrow, a.vrow, a.s - key, a.w);
 		q.template fill<128>(qs + row * a.qrow, a.qrow, a.l - row, a.e);
 		g.template fill<128>(dout + row * a.orow, a.orow, a.l - row, a.w);
 		copies_end();
@@ -246,18 +267,20 @@ template <int n, int d> struct sloping {
 			__align__(16) float weight[rows][keys] = {}, slope[rows][keys] = {};
 			meet(weight, q, k, me);
 			bool edge = a.masking != no_mask || row + n > a.l || key + n > a.s || (a.causal && key + n > row + 1);
-			window seen(a, mask, zm, row, key);
+#pragma unroll
+			for (int i = 0; i < rows; i++)
+#pragma unroll
+				for (int j = 0; j < keys; j++)
+					weight[i][j] = __fmul_rn(weight[i][j], scale);
+			if (edge)
+				window(a, mask, at.m, row, key).hide(weight, a, me);
 #pragma unroll
 			for (int i = 0; i < rows; i++) {
 				unsigned y = spread<rows, 8>::at(me.y, i);
 				float top = tops[y], share = shares[y];
 #pragma unroll
-				for (int j = 0; j < keys; j++) {
-					float s = __fmul_rn(weight[i][j], scale);
-					if (edge)
-						s = seen.score(a, s, y, spread<keys, across>::at(me.x, j));
-					weight[i][j] = s == -INFINITY ? 0 : power_of_two(__fmul_rn(s - top, log2e)) * share;
-				}
+				for (int j = 0; j < keys; j++)
+					weight[i][j] = weight[i][j] == -INFINITY ? 0 : power_of_two(__fmul_rn(weight[i][j] - top, log2e)) * share;
 				p.template put<across>(weight[i], y - i % 4, i % 4, me.x);
 			}
 			meet(slope, g, v, me);
@@ -271,40 +294,52 @@ template <int n, int d> struct sloping {
 			for (int i = 0; i < rows; i++) {
 				unsigned y = spread<rows, 8>::at(me.y, i);
 #pragma unroll
-				for (int j = 0; j < keys; j++) {
-					float s = weight[i][j] == 0 ? 0 : weight[i][j] * (slope[i][j] - owns[y]);
-					i64 x = key + spread<keys, across>::at(me.x, j);
-					if (dmask && row + y < a.l && x < a.s)
-						dmask[(z * a.l + row + y) * a.s + x] = s;
-					slope[i][j] = s * scale;
-				}
-				p.template put<across>(slope[i], y - i % 4, i % 4, me.x);
+				for (int j = 0; j < keys; j++)
+					slope[i][j] = weight[i][j] == 0 ? 0 : weight[i][j] * (slope[i][j] - owns[y]);
+			}
+			if (dmask) {
+#pragma unroll
+				for (int i = 0; i < rows; i++)
+#pragma unroll
+					for (int j = 0; j < keys; j++) {
+						i64 y = row + spread<rows, 8>::at(me.y, i), x = key + spread<keys, across>::at(me.x, j);
+						if (y < a.l && x < a.s)
+							dmask[(z * a.l + y) * a.s + x] = slope[i][j];
+					}
+			}
+#pragma unroll
+			for (int i = 0; i < rows; i++) {
+#pragma unroll
+				for (int j = 0; j < keys; j++)
+					slope[i][j] *= scale;
+				p.template put<across>(slope[i], spread<rows, 8>::at(me.y, i) - i % 4, i % 4, me.x);
 			}
 			__syncthreads();
 			// The turn is read before the products, which take longer.
-			unsigned *turn = turns + row / n, now = threadIdx.x == 0 ? *(volatile unsigned *)turn : 0;
+			unsigned *turn = turns + row / n, now = threadIdx.x % 32 == 0 ? *(volatile unsigned *)turn : 0;
 			combine_down(of_keys, p, q, me);
+			__syncthreads();
+			if (row > first)
+				q.template fill<128>(qs + (row - n) * a.qrow, a.qrow, n, a.e);
+			copies_end();
 			__align__(16) float of_queries[rows][columns] = {};
 			combine(of_queries, p, k, 0, me);
-			if (threadIdx.x == 0) {
+			if (threadIdx.x % 32 == 0) {
 				while (now != tile) {
 					__nanosleep(32);
 					now = *(volatile unsigned *)turn;
 				}
 				__threadfence();
 			}
-			__syncthreads();
-			if (row > first)
-				q.template fill<128>(qs + (row - n) * a.qrow, a.qrow, n, a.e);
-			copies_end();
+			__syncwarp();
 			rows_of(dq + row * a.dqrow, a.dqrow, a.l - row, a.e, of_queries, me, tile > 0);
 		}
 		copies_but<0>();
 		__syncthreads();
 		if (first <= last)
 			finish(first);
-		rows_of(dk + AT(dk) + key * a.dkrow, a.dkrow, a.s - key, a.e, of_keys, me, false);
-		rows_of(dv + AT(dv) + key * a.dvrow, a.dvrow, a.s - key, a.w, of_values, me, false);
+		rows_of(dk + at.dk + key * a.dkrow, a.dkrow, a.s - key, a.e, of_keys, me, false);
+		rows_of(dv + at.dv + key * a.dvrow, a.dvrow, a.s - key, a.w, of_values, me, false);
 	}
 };
 
@@ -321,16 +356,19 @@ template <int n, int d> struct sloping {
 	extern "C" __global__ void __launch_bounds__(128) attention_grad_##d##_f32(float *dq, float *dk, float *dv, const float *own, float *dmask, const float *dout, const summed *sums, \
 		const float *q, const float *k, const float *v, const void *mask, attention a) { \
 		__shared__ unsigned ticket; \
+		__shared__ starts from; \
 		unsigned *turns = (unsigned *)own + a.batch * a.l; \
 		for (u64 tiles = (a.s + n - 1) / n;;) { \
 			__syncthreads(); \
-			if (threadIdx.x == 0) \
+			if (threadIdx.x == 0) { \
 				ticket = atomicAdd(turns + a.batch * ((a.l + n - 1) / n), 1); \
+				from.find(a, ticket - divide(ticket, a.batch) * a.batch); \
+			} \
 			__syncthreads(); \
 			u64 at = ticket, tile = divide(at, a.batch); \
 			if (tile >= tiles) \
 				break; \
-			((sloping<n, d> *)dynamic_shared)->slope(dq, dk, dv, own, turns, dmask, dout, sums, q, k, v, mask, a, tile, at - tile * a.batch); \
+			((sloping<n, d> *)dynamic_shared)->slope(dq, dk, dv, own, turns, dmask, dout, sums, q, k, v, mask, a, tile, at - tile * a.batch, from); \
 		} \
 	}
 EDITION(32, 64, 8)

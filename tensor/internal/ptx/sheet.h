@@ -161,13 +161,13 @@ static __device__ void combine_down(float (&sum)[r][c], sheet<n, m, v> &w, sheet
 }
 
 // rows_of writes a thread's rows and columns of the sums of combine to memory, or adds them to what
-// other blocks of the launch have written there, all of which it reads first.
+// other blocks of the launch have written there. It reads all of that before it adds any.
 template <int across, int r, int c> static __device__ void rows_of(float *to, i64 apart, i64 last, i64 cols, const float (&sum)[r][c], const corner<across> &me, bool onto) {
 	typedef spread<c, across> s;
 	typedef typename vector<s::w>::type type;
 	bool wide = apart % 4 == 0 && ((u64)to & 15) == 0;
-	__align__(16) float v[r][c];
-	auto each = [&](auto packs, auto ones) {
+	__align__(16) float v[r][c] = {};
+	auto each = [&](auto move) {
 #pragma unroll
 		for (int i = 0; i < r; i++) {
 			i64 y = spread<r, 8>::at(me.y, i);
@@ -176,28 +176,21 @@ template <int across, int r, int c> static __device__ void rows_of(float *to, i6
 				i64 x = s::at(me.x, j);
 				float *at = to + y * apart + x;
 				if (wide && y < last && x + s::w <= cols)
-					packs((type *)at, (type *)&v[i][j]);
+					move((type *)at, (type *)&v[i][j]);
 				else
 #pragma unroll
 					for (int k = 0; k < s::w; k++)
 						if (y < last && x + k < cols)
-							ones(at + k, v[i][j + k]);
+							move(at + k, &v[i][j + k]);
 			}
 		}
 	};
+	if (onto)
+		each([](auto *at, auto *v) { *v = __ldcg(at); });
 #pragma unroll
 	for (int i = 0; i < r; i++)
 #pragma unroll
 		for (int j = 0; j < c; j++)
-			v[i][j] = sum[i][j ^ 1];
-	if (onto)
-		each(
-			[](const type *at, type *v) {
-				type was = __ldcg(at);
-#pragma unroll
-				for (int k = 0; k < s::w; k++)
-					((float *)v)[k] += ((const float *)&was)[k];
-			},
-			[](const float *at, float &v) { v += __ldcg(at); });
-	each([](type *at, const type *v) { *at = *v; }, [](float *at, float v) { *at = v; });
+			v[i][j] += sum[i][j ^ 1];
+	each([](auto *at, const auto *v) { *at = *v; });
 }
