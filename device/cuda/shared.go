@@ -5,14 +5,12 @@ package cuda
 // #include "shim.h"
 import "C"
 
-// defaultShared is the dynamic shared memory of a block, in bytes, that needs no permission.
-const defaultShared = 48 << 10
-
 // allowShared permits launches with that many bytes of dynamic shared memory, and returns the
-// driver's code. The permission belongs to the function, not to a kernel value of the module, and
-// only grows, so that concurrent launches keep theirs.
+// driver's code. Without a permission, this memory and the shared memory that the kernel declares
+// are at most 48 KiB together. The permission belongs to the function, not to a kernel value of the
+// module, and only grows, so that concurrent launches keep theirs.
 func (k *kernel) allowShared(bytes uint32) int {
-	if bytes <= max(defaultShared, k.shared.Load()) {
+	if bytes <= k.shared.Load() {
 		return codeSuccess
 	}
 	m := k.module

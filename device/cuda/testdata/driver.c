@@ -309,7 +309,7 @@ int cuModuleLoadDataEx(void **m, const void *image, unsigned n, void *options, v
 int cuModuleUnload(void *m) { return 0; }
 int cuFuncLoad(void *f) { return 0; }
 
-static unsigned shared_ = 48 << 10; // dynamic shared memory that a kernel may have
+static unsigned shared_ = 46 << 10; // dynamic shared memory that a kernel may have; it declares 2 KiB more
 
 int cuFuncSetAttribute(void *f, int id, int value) {
 	if (id != 8 || value > 227 << 10)
