@@ -6,10 +6,12 @@ import (
 )
 
 // spinTime is how long a goroutine polls before it sleeps. Waking a goroutine takes up to 50 µs if
-// the processor sleeps too, which is as long as a small product. After every looks polls, which
-// take a few microseconds, the goroutine yields the processor to goroutines that are ready.
+// the processor sleeps too, which is as long as a small product. Polling four times as long keeps
+// the workers awake while a program waits for a product and queues the next one. After every looks
+// polls, which take a few microseconds, the goroutine yields the processor to goroutines that are
+// ready.
 const (
-	spinTime = 50 * time.Microsecond
+	spinTime = 200 * time.Microsecond
 	looks    = 1000
 )
 
