@@ -287,7 +287,10 @@ int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, struct stream *s) {
 	return 0;
 }
 
-static char fill_, addOne_, copy_ranges_, other_;
+// A function is the number of bytes of dynamic shared memory that its launches may have. It also
+// declares some, which counts.
+enum { declared = 2 << 10, free_ = (48 << 10) - declared };
+static unsigned fill_ = free_, addOne_ = free_, copy_ranges_ = free_, other_ = free_;
 
 static int waiting;  // the module whose kernels wait for the previous one
 static int compiled; // the module of a fatbin, whose kernels wait if the GPU supports it
@@ -309,12 +312,10 @@ int cuModuleLoadDataEx(void **m, const void *image, unsigned n, void *options, v
 int cuModuleUnload(void *m) { return 0; }
 int cuFuncLoad(void *f) { return 0; }
 
-static unsigned shared_ = 46 << 10; // dynamic shared memory that a kernel may have; it declares 2 KiB more
-
 int cuFuncSetAttribute(void *f, int id, int value) {
-	if (id != 8 || value > 227 << 10)
+	if (id != 8 || value + declared > 227 << 10)
 		return 1;
-	shared_ = value;
+	*(unsigned *)f = value;
 	return 0;
 }
 
@@ -346,7 +347,7 @@ static void run(void *f, void **a) {
 
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
 	void *s, void **args, void **extra) {
-	if (shared > shared_)
+	if (shared > *(unsigned *)f)
 		return 1;
 	struct call *x = captured(s, cuLaunchKernel, (uint64_t)f, gx, gy);
 	if (x) {

@@ -25,8 +25,8 @@ struct window {
 		mask = a.masking == no_mask ? 0 : a.masking == float_mask ? (const void *)((const float *)m + at) : (const void *)((const unsigned char *)m + at);
 	}
 
-	// hide adds the mask to a thread's scores, and sets those of keys that their query does not see
-	// to -INFINITY.
+	// hide applies the mask to a thread's scores, and sets those of keys that their query does not
+	// see to -INFINITY.
 	template <int across, int r, int c> __device__ void hide(float (&s)[r][c], const attention &a, const corner<across> &me) const {
 		auto each = [&](auto masked) {
 #pragma unroll
@@ -198,6 +198,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) attention_own_f32(float *ow
 struct starts {
 	i64 q, k, v, o, m, dq, dk, dv;
 
+	// find sets the starts of element z.
 	__device__ void find(const attention &a, u64 z) {
 		q = k = v = o = m = dq = dk = dv = 0;
 		for (int d = (int)a.n - 1; d >= 0; d--) {
@@ -315,7 +316,8 @@ template <int n, int d> struct sloping {
 				p.template put<across>(slope[i], spread<rows, 8>::at(me.y, i) - i % 4, i % 4, me.x);
 			}
 			__syncthreads();
-			// The turn is read before the products, which take longer.
+			// The turn is read before the products, which take longer. Each warp waits for it alone:
+			// it lasts until finish, which follows a barrier, so every warp sees it.
 			unsigned *turn = turns + row / n, now = threadIdx.x % 32 == 0 ? *(volatile unsigned *)turn : 0;
 			combine_down(of_keys, p, q, me);
 			__syncthreads();

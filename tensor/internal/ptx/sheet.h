@@ -161,7 +161,8 @@ static __device__ void combine_down(float (&sum)[r][c], sheet<n, m, v> &w, sheet
 }
 
 // rows_of writes a thread's rows and columns of the sums of combine to memory, or adds them to what
-// other blocks of the launch have written there. It reads all of that before it adds any.
+// other blocks of the launch have written there. All reads come before the first addition, so that
+// the kernel waits for memory once.
 template <int across, int r, int c> static __device__ void rows_of(float *to, i64 apart, i64 last, i64 cols, const float (&sum)[r][c], const corner<across> &me, bool onto) {
 	typedef spread<c, across> s;
 	typedef typename vector<s::w>::type type;

@@ -1,5 +1,5 @@
-// Package workers spreads the work of a kernel over long-lived goroutines. Between two kernels they
-// are parked, so that a kernel does not create goroutines.
+// Package workers spreads the work of a kernel over long-lived goroutines, so that a kernel does
+// not create goroutines. Between two kernels they poll for a while and then sleep.
 //
 // The goroutine that calls [Do] takes part in its job, and never waits for a worker that has not
 // begun. If all workers are busy with other streams' jobs, it runs every unit itself, so streams

@@ -74,7 +74,7 @@ func (w *worker) next() (t *task) {
 	if !w.soon || !spin(took) {
 		t = <-w.tasks
 	}
-	w.soon = time.Since(began) < 2*spinTime // this includes the time to wake up
+	w.soon = time.Since(began) < spinTime+wakeTime
 	return t
 }
 
