@@ -25,23 +25,25 @@ func TestAccountAgainstLedger(t *testing.T) {
 			seeds = 3 // with one stream, two and three
 		}
 		for seed := range seeds {
-			l := newLedger(t, config, 1+seed%3, everything)
-			l.random(newRand(uint64(100*i+seed)), 12)
-			a := l.report(Options{}).account
-			require.True(t, a.exact, name(seed))
-			for _, s := range l.states {
-				require.Equal(t, s.held, a.heldAt(int32(s.entries-1)), "%v after %d entries", config, s.entries)
-			}
-			require.Equal(t, l.cache.MaxMemoryAllocated(), a.peakBytes)
-			require.Equal(t, l.cache.MaxMemoryReserved(), a.peakReserved)
-			require.Nil(t, a.forgotten)
-			require.Equal(t, a.peakBytes, sum(a.heldAt(a.peak)))
-			peak := make(map[memcache.Label]int64)
-			for _, h := range l.cache.PeakProfile().Holdings {
-				peak[memcache.Label{Module: h.Module, Category: h.Category}] += h.Bytes
-			}
-			require.Equal(t, peak, a.heldAt(a.peak))
-			require.Empty(t, a.notes)
+			t.Run(name(seed), func(t *testing.T) { // which frees the memory of its ledger
+				l := newLedger(t, config, 1+seed%3, everything)
+				l.random(newRand(uint64(100*i+seed)), 12)
+				a := l.report(Options{}).account
+				require.True(t, a.exact, name(seed))
+				for _, s := range l.states {
+					require.Equal(t, s.held, a.heldAt(int32(s.entries-1)), "%v after %d entries", config, s.entries)
+				}
+				require.Equal(t, l.cache.MaxMemoryAllocated(), a.peakBytes)
+				require.Equal(t, l.cache.MaxMemoryReserved(), a.peakReserved)
+				require.Nil(t, a.forgotten)
+				require.Equal(t, a.peakBytes, sum(a.heldAt(a.peak)))
+				peak := make(map[memcache.Label]int64)
+				for _, h := range l.cache.PeakProfile().Holdings {
+					peak[memcache.Label{Module: h.Module, Category: h.Category}] += h.Bytes
+				}
+				require.Equal(t, peak, a.heldAt(a.peak))
+				require.Empty(t, a.notes)
+			})
 		}
 	}
 }

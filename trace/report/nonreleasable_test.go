@@ -128,57 +128,59 @@ func TestNonReleasable(t *testing.T) {
 		}
 		// The blocks that wait for a stream depend on timing: the last kind may need more programs.
 		for seed := 0; seed < seeds || i == 3 && len(kinds) < 2 && seed < 100; seed++ {
-			l := newLedger(t, config, 1+seed%3, history)
-			l.random(newRand(uint64(100*i+seed)), 12)
-			require.NoError(t, l.cache.EmptyCache(t.Context()))
-			l.random(newRand(uint64(100*i+seed+50)), 6)
-			a := l.report(Options{}).account
-			curve, err := a.nonReleasable()
-			require.NoError(t, err)
-			w := walk{segments: map[uint64]int64{}, blocks: map[uint64]memcache.HistoryEntry{}}
-			want := []int64{0}
-			var f fragmentation
-			keepers := map[memcache.Label]*keeper{}
-			for n, e := range l.cache.History() {
-				if e.Action == memcache.ActionSnapshot { // of the report
-					continue
+			t.Run(name(seed), func(t *testing.T) { // which frees the memory of its ledger
+				l := newLedger(t, config, 1+seed%3, history)
+				l.random(newRand(uint64(100*i+seed)), 12)
+				require.NoError(t, l.cache.EmptyCache(t.Context()))
+				l.random(newRand(uint64(100*i+seed+50)), 6)
+				a := l.report(Options{}).account
+				curve, err := a.nonReleasable()
+				require.NoError(t, err)
+				w := walk{segments: map[uint64]int64{}, blocks: map[uint64]memcache.HistoryEntry{}}
+				want := []int64{0}
+				var f fragmentation
+				keepers := map[memcache.Label]*keeper{}
+				for n, e := range l.cache.History() {
+					if e.Action == memcache.ActionSnapshot { // of the report
+						continue
+					}
+					w.take(e)
+					want = append(want, w.nonReleasable())
+					if now, k := w.fragmentation(); now.Reserved > f.Reserved {
+						now.Moment = int32(n)
+						now.Releasable -= e.Size
+						f, keepers = now, k
+					}
 				}
-				w.take(e)
-				want = append(want, w.nonReleasable())
-				if now, k := w.fragmentation(); now.Reserved > f.Reserved {
-					now.Moment = int32(n)
-					now.Releasable -= e.Size
-					f, keepers = now, k
+				require.Equal(t, want, curve, "%v", config)
+				for _, s := range l.states {
+					require.Equal(t, s.split, curve[s.entries], "%v after %d entries", config, s.entries)
 				}
-			}
-			require.Equal(t, want, curve, "%v", config)
-			for _, s := range l.states {
-				require.Equal(t, s.split, curve[s.entries], "%v after %d entries", config, s.entries)
-			}
-			got := a.fragmentation
-			require.Equal(t, 20*(f.Free+f.Releasable) >= f.Reserved, got != nil)
-			if got == nil {
-				continue
-			}
-			told++
-			order := slices.SortedFunc(maps.Values(keepers), func(x, y *keeper) int {
-				return cmp.Or(cmp.Compare(y.Alone.Free, x.Alone.Free), cmp.Compare(y.Shared.Free, x.Shared.Free))
+				got := a.fragmentation
+				require.Equal(t, 20*(f.Free+f.Releasable) >= f.Reserved, got != nil)
+				if got == nil {
+					return
+				}
+				told++
+				order := slices.SortedFunc(maps.Values(keepers), func(x, y *keeper) int {
+					return cmp.Or(cmp.Compare(y.Alone.Free, x.Alone.Free), cmp.Compare(y.Shared.Free, x.Shared.Free))
+				})
+				require.Len(t, got.Keepers, min(len(order), 5))
+				for i, k := range got.Keepers {
+					require.Equal(t, [2]int64{order[i].Alone.Free, order[i].Shared.Free}, [2]int64{k.Alone.Free, k.Shared.Free})
+					o := a.owners.list[k.Owner]
+					k.Owner = 0
+					require.Equal(t, *keepers[memcache.Label{Module: o.module, Category: memcache.Category(o.category)}], k)
+				}
+				f.Keepers, f.Others = got.Keepers, len(order)-len(got.Keepers)
+				require.True(t, slices.IsSortedFunc(got.Shared, func(x, y shared) int { return cmp.Compare(y.Free, x.Free) }))
+				require.ElementsMatch(t, f.Shared, got.Shared)
+				for _, s := range f.Shared {
+					kinds[s.Category != mixed] = true
+				}
+				f.Shared = got.Shared
+				require.Equal(t, f, *got)
 			})
-			require.Len(t, got.Keepers, min(len(order), 5))
-			for i, k := range got.Keepers {
-				require.Equal(t, [2]int64{order[i].Alone.Free, order[i].Shared.Free}, [2]int64{k.Alone.Free, k.Shared.Free})
-				o := a.owners.list[k.Owner]
-				k.Owner = 0
-				require.Equal(t, *keepers[memcache.Label{Module: o.module, Category: memcache.Category(o.category)}], k)
-			}
-			f.Keepers, f.Others = got.Keepers, len(order)-len(got.Keepers)
-			require.True(t, slices.IsSortedFunc(got.Shared, func(x, y shared) int { return cmp.Compare(y.Free, x.Free) }))
-			require.ElementsMatch(t, f.Shared, got.Shared)
-			for _, s := range f.Shared {
-				kinds[s.Category != mixed] = true
-			}
-			f.Shared = got.Shared
-			require.Equal(t, f, *got)
 		}
 	}
 	require.Greater(t, told, 5)

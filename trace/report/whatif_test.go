@@ -19,26 +19,28 @@ func TestWhatIfOfHistory(t *testing.T) {
 			seeds = 2 // with one stream, and with two
 		}
 		for seed := range seeds {
-			l := newLedger(t, config, 1+seed%3, everything)
-			l.silent = true
-			l.random(newRand(uint64(100*i+seed)), 6)
-			if config.MemoryLimit == 0 {
-				require.NoError(t, l.cache.EmptyCache(t.Context()))
-			} else {
-				_, err := l.cache.Alloc(t.Context(), most, l.streams[0])
-				require.ErrorIs(t, err, memcache.ErrOutOfMemory)
-			}
-			l.random(newRand(uint64(100*i+seed+50)), 6)
-			r := l.report(Options{Suggest: true})
-			require.Empty(t, r.account.notes)
-			require.GreaterOrEqual(t, len(r.whatIf), 8, "what comes to the same is tried once")
-			got, stats := r.whatIf[0], l.cache.Stats()
-			require.True(t, got.Recorded)
-			require.Equal(t, []int64{stats.AllocatedBytes.All.Peak, stats.ReservedBytes.All.Peak, stats.NumDeviceAlloc + stats.NumDeviceFree, stats.NumAllocRetries, stats.NumOOMs},
-				[]int64{got.Allocated, got.Reserved, got.DriverCalls, got.Retries, got.OOMs}, "%v", config)
-			for _, e := range r.whatIf {
-				require.Empty(t, e.Error)
-			}
+			t.Run(name(seed), func(t *testing.T) { // which frees the memory of its ledger
+				l := newLedger(t, config, 1+seed%3, everything)
+				l.silent = true
+				l.random(newRand(uint64(100*i+seed)), 6)
+				if config.MemoryLimit == 0 {
+					require.NoError(t, l.cache.EmptyCache(t.Context()))
+				} else {
+					_, err := l.cache.Alloc(t.Context(), most, l.streams[0])
+					require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+				}
+				l.random(newRand(uint64(100*i+seed+50)), 6)
+				r := l.report(Options{Suggest: true})
+				require.Empty(t, r.account.notes)
+				require.GreaterOrEqual(t, len(r.whatIf), 8, "what comes to the same is tried once")
+				got, stats := r.whatIf[0], l.cache.Stats()
+				require.True(t, got.Recorded)
+				require.Equal(t, []int64{stats.AllocatedBytes.All.Peak, stats.ReservedBytes.All.Peak, stats.NumDeviceAlloc + stats.NumDeviceFree, stats.NumAllocRetries, stats.NumOOMs},
+					[]int64{got.Allocated, got.Reserved, got.DriverCalls, got.Retries, got.OOMs}, "%v", config)
+				for _, e := range r.whatIf {
+					require.Empty(t, e.Error)
+				}
+			})
 		}
 	}
 }
