@@ -10,8 +10,13 @@ import (
 
 // BenchmarkMatMul has one product (m, k) by (k, n), its shape mxkxn, in all four transpositions:
 // the product of a dense layer 784→512 at batch 128, its gradients with the same number of
-// multiply-adds, and two squares.
-func BenchmarkMatMul(b *testing.B) {
+// multiply-adds, and two squares. It waits for each product.
+func BenchmarkMatMul(b *testing.B) { benchmarkMatMul(b, 1) }
+
+// BenchmarkMatMulQueue queues 16 products and waits for the last one.
+func BenchmarkMatMulQueue(b *testing.B) { benchmarkMatMul(b, 16) }
+
+func benchmarkMatMul(b *testing.B, queued int) {
 	for _, form := range []string{"NN", "NT", "TN", "TT"} {
 		for _, s := range [][3]int{{128, 784, 512}, {512, 512, 512}, {2048, 2048, 2048}} {
 			m, k, n := s[0], s[1], s[2]
@@ -28,18 +33,20 @@ func BenchmarkMatMul(b *testing.B) {
 				require.NoError(b, err)
 				y, err := r.Full(r.ctx, 0.5, Float32, right...)
 				require.NoError(b, err)
-				product := func() {
-					z, err := r.MatMul(r.ctx, x, y, option)
-					require.NoError(b, err)
-					require.NoError(b, z.Release())
+				products := func() {
+					for range queued {
+						z, err := r.MatMul(r.ctx, x, y, option)
+						require.NoError(b, err)
+						require.NoError(b, z.Release())
+					}
 					require.NoError(b, r.Synchronize(r.ctx))
 				}
-				product() // the first one touches new memory
+				products() // the first ones touch new memory
 				b.ReportAllocs()
 				for b.Loop() {
-					product()
+					products()
 				}
-				b.ReportMetric(2*float64(m)*float64(k)*float64(n)*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
+				b.ReportMetric(2*float64(queued)*float64(m)*float64(k)*float64(n)*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
 			})
 		}
 	}

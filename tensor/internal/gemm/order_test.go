@@ -60,7 +60,7 @@ func same[T Float](a, b []T) bool {
 }
 
 // TestBlocksGiveTheSame: an element is bit-identical for all sizes of blocks, and with and without
-// packed factors.
+// packed or copied factors.
 func TestBlocksGiveTheSame(t *testing.T) { atEveryLevel(t, testBlocks[float32], testBlocks[float64]) }
 
 func testBlocks[T Float](t *testing.T) {
@@ -74,8 +74,8 @@ func testBlocks[T Float](t *testing.T) {
 		want := slices.Clone(c.c)
 		for range 3 {
 			elements := mc.depth * (mc.rows + mc.columns + r.IntN(200))
-			directA, directB := r.IntN(3) == 0, !c.tb && mc.masks() && r.IntN(3) == 0
-			blocks := cut(mc, c.m, c.n, c.k, directA, directB, elements, 1+r.IntN(9))
+			directA, collide, directB := r.IntN(2) == 0, r.IntN(2) == 0, !c.tb && mc.masks() && r.IntN(3) == 0
+			blocks := cut(mc, c.m, c.n, c.k, directA, collide, directB, elements, 1+r.IntN(9))
 			require.LessOrEqual(t, blocks.scratch(), elements, "%v: %+v", c, blocks)
 			scratch, free := guarded[T](blocks.scratch(), true)
 			copy(c.c, before)
@@ -89,6 +89,85 @@ func testBlocks[T Float](t *testing.T) {
 			require.True(t, same(want, c.c), "%v: %+v", c, blocks)
 		}
 		c.free()
+	}
+}
+
+// TestRowsThatCollideAreCopied: rows of A that are multiples of 4 KiB apart are copied if a tile has
+// more than 8 of them, if a unit reads them for several panels of B, and if they are not packed.
+func TestRowsThatCollideAreCopied(t *testing.T) {
+	for _, c := range []struct {
+		m, n, bytes int // bytes is the distance of rows
+		transposed  bool
+		goroutines  int
+		want        bool
+	}{
+		{100, 100, 4096, false, 1, true},
+		{100, 100, 20480, false, 2, true},
+		{9, 100, 4096, false, 1, true},
+		{128, 512, 4096, false, 2, true},
+		{17, 100, 4096, false, 1, true},
+		{8, 100, 4096, false, 1, false},
+		{16, 100, 4096, false, 1, false},
+		{100, 100, 4160, false, 1, false},
+		{100, 100, 2048, false, 1, false},
+		{100, 10, 4096, false, 1, false},
+		{100, 100, 4096, true, 1, false},
+	} {
+		single := Product[float32]{M: c.m, N: c.n, K: 500, A: A[float32](nil, c.bytes/4, c.transposed)}
+		double := Product[float64]{M: c.m, N: c.n, K: 500, A: A[float64](nil, c.bytes/8, c.transposed)}
+		mc := &machines[simd.AVX512]
+		for _, b := range []blocks{
+			single.plan(&mc[0], scratchBytes, c.goroutines),
+			double.plan(&mc[1], scratchBytes, c.goroutines),
+		} {
+			require.Equal(t, c.want, b.copyA, "%+v: %+v", c, b)
+		}
+	}
+	p := Product[float32]{M: 100, N: 100, K: 500, A: A[float32](nil, 1024, false)}
+	require.False(t, p.plan(&machines[simd.AVX2][0], scratchBytes, 1).copyA, "a tile of AVX2 has 6 rows")
+}
+
+// TestColliding: a product whose rows of A are copied is right, on one goroutine and on several.
+func TestColliding(t *testing.T) { atEveryLevel(t, testColliding[float32], testColliding[float64]) }
+
+func testColliding[T Float](t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	r := seeded(t)
+	for range trials(5) {
+		c := &trial[T]{m: 100 + r.IntN(100), n: 100 + r.IntN(100), k: 1024}
+		for c.fill(r); c.ta || c.lda != c.k; {
+			c.fill(r)
+		}
+		c.check(t, (*Product[T]).RunAlone)
+		c.check(t, func(p *Product[T]) { p.Run(make([]T, p.Scratch())) })
+		c.free()
+	}
+}
+
+// TestUnits: the units of a product have the sizes that were the fastest in BenchmarkMatMul. A copy
+// needs wider ones, and panels of a B in place stay with all rows.
+func TestUnits(t *testing.T) {
+	mc := &machines[simd.AVX512][0]
+	for _, c := range []struct {
+		m, n, k          int
+		collide, directB bool
+		goroutines       int
+		rows, cols       int
+	}{
+		{2048, 2048, 2048, true, false, 1, 147, 8},
+		{2048, 2048, 2048, true, false, 2, 37, 8},
+		{2048, 2048, 2048, true, false, 16, 10, 4},
+		{512, 512, 512, false, false, 2, 19, 2},
+		{512, 512, 512, false, false, 16, 5, 1},
+		{128, 512, 784, false, false, 2, 10, 1},
+		{128, 512, 784, false, false, 16, 5, 1},
+		{1400, 32, 5000, false, false, 16, 4, 1},
+		{14, 3200, 512, false, true, 2, 1, 2},
+		{28, 4096, 1024, false, true, 2, 2, 2},
+		{28, 4096, 4096, false, true, 16, 2, 1},
+	} {
+		b := cut(mc, c.m, c.n, c.k, true, c.collide, c.directB, 1<<20, c.goroutines)
+		require.Equal(t, [2]int{c.rows, c.cols}, [2]int{b.unitRows, b.unitCols}, "%+v", c)
 	}
 }
 

@@ -21,7 +21,16 @@ func (p *Product[T]) plan(mc *machine, bytes, goroutines int) blocks {
 	columns, rows := mc.fewItems()
 	directA := p.N <= columns || p.A.K == 1
 	directB := p.B.Item == 1 && p.M <= rows && mc.masks()
-	return cut(mc, p.M, p.N, p.K, directA, directB, bytes/mc.size, goroutines)
+	return cut(mc, p.M, p.N, p.K, directA, p.collide(mc), directB, bytes/mc.size, goroutines)
+}
+
+// collide reports whether the rows of A evict each other from the first-level cache while a tile
+// reads them in place: on x86, lines that are setBytes apart share a set, which holds at least
+// setLines of them. Only tiles of AVX-512 have more rows.
+func (p *Product[T]) collide(mc *machine) bool {
+	const setBytes, setLines = 4096, 8
+	rows := ceil(p.M, ceil(p.M, mc.rows))
+	return p.A.K == 1 && p.A.Item*mc.size%setBytes == 0 && rows > setLines
 }
 
 // helpers returns the number of additional goroutines that the product is worth.
@@ -200,7 +209,8 @@ func (r *run[T]) packA(x block, from, i, end int) {
 }
 
 // tiles computes the tiles of panels row0 to row1 and col0 to col1; own is memory for the panels of
-// B. For each part of the inner dimension, every panel of A meets these panels of B.
+// B and a copy of one of A. For each part of the inner dimension, every panel of A meets these
+// panels of B.
 func (r *run[T]) tiles(x block, own []T, row0, row1, col0, col1 int) {
 	p, mc, b := &r.product, r.machine, &r.blocks
 	rows := ceil(x.rows, mc.rows)
@@ -217,9 +227,14 @@ func (r *run[T]) tiles(x block, own []T, row0, row1, col0, col1 int) {
 			row, next := i*x.rows/rows, (i+1)*x.rows/rows
 			var a *T
 			ars, aks := 1, next-row
-			if b.packA {
+			switch {
+			case b.packA:
 				a = &r.panelsA[from*x.rows+row*depth]
-			} else {
+			case b.copyA:
+				panel := own[b.panelsB(mc):]
+				p.A.pack(mc, panel, next-row, x.from+from, depth, x.row+row, next-row)
+				a = &panel[0]
+			default:
 				ars, aks = p.A.Item, p.A.K
 				a = &p.A.Data[(x.row+row)*ars+(x.from+from)*aks]
 			}

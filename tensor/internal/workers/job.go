@@ -20,7 +20,8 @@ type Job interface {
 // Do runs the phases of a job on the calling goroutine and at most helpers others. It returns after
 // the last phase.
 func Do(j Job, phases, helpers int) {
-	helpers = min(helpers, runtime.GOMAXPROCS(0)-1)
+	limit := runtime.GOMAXPROCS(0) - 1
+	helpers = min(helpers, limit)
 	if helpers <= 0 {
 		for phase := range phases {
 			for unit := range j.Units(phase) {
@@ -34,12 +35,18 @@ func Do(j Job, phases, helpers int) {
 	t.holders.Store(1)
 	if race.Enabled {
 		t.alone(helpers)
-	} else {
-		idle.wake(t, helpers)
-		t.take()
-		t.finish()
+		t.drop()
+		return
 	}
-	t.drop()
+	wants := idle.wake(t, helpers, limit)
+	defer func() { // also if a unit panics
+		if wants {
+			idle.forget(t)
+		}
+		t.finish()
+		t.drop()
+	}()
+	t.take()
 }
 
 // task is a job that several goroutines run together.
@@ -53,8 +60,11 @@ type task struct {
 	inside atomic.Int64
 	empty  chan struct{} // receives an element when the last worker leaves a closed task
 	// holders counts the goroutines that may still use the task: Do, and the workers that were
-	// woken for it.
+	// woken for it or joined it later.
 	holders atomic.Int64
+	// wanted is the number of workers that are missing while the task is in idle.wanting, under its
+	// lock.
+	wanted int
 
 	waiting atomic.Int64 // goroutines that sleep until the phase ends
 	mu      sync.Mutex
@@ -89,8 +99,10 @@ func (t *task) help() {
 	}
 }
 
-// finish closes the task and waits for the workers inside. Afterwards no worker uses the job.
+// finish closes the task, in which no further unit begins, and waits for the workers inside.
+// Afterwards no worker uses the job.
 func (t *task) finish() {
+	t.advance(t.phases - 1)
 	if t.inside.Add(closed) != closed && !spin(func() bool { return t.inside.Load() == closed }) {
 		for t.inside.Load() != closed {
 			<-t.empty
@@ -110,7 +122,7 @@ func (t *task) alone(helpers int) {
 	t.job = nil
 }
 
-// take runs units until the last phase has ended.
+// take runs units until those of the last phase are taken.
 func (t *task) take() {
 	for {
 		n := t.next.Add(1) - 1
@@ -119,6 +131,9 @@ func (t *task) take() {
 		case phase >= t.phases:
 			return
 		case unit >= t.job.Units(phase):
+			if phase == t.phases-1 {
+				return
+			}
 			t.await(phase)
 			continue
 		}

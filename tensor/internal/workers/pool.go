@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +25,8 @@ type idlers struct {
 	mu      sync.Mutex
 	workers []*worker
 	tasks   []*task
+	started int     // workers that have not stopped
+	wanting []*task // those that want more workers, the newest last
 	tick    int
 	ticking *time.Timer // nil when no worker waits
 	spare   *time.Timer // a stopped timer for reuse
@@ -31,32 +34,49 @@ type idlers struct {
 
 var idle idlers
 
-// wake sends a task to helpers workers, and starts the workers that are missing. A worker that
-// begins too late finds the task closed.
-func (p *idlers) wake(t *task, helpers int) {
-	t.holders.Add(int64(helpers))
+// wake sends a task to as many workers as helpers says: to idle ones, and to new ones until limit
+// workers exist. If these are too few, the task wants workers that become idle, and wake returns
+// true. A worker that begins too late finds the task closed.
+func (p *idlers) wake(t *task, helpers, limit int) (wants bool) {
 	p.mu.Lock()
-	for helpers > 0 && len(p.workers) > 0 {
-		last := len(p.workers) - 1
-		w := p.workers[last]
-		p.workers = p.workers[:last]
+	defer p.mu.Unlock()
+	for ; helpers > 0; helpers-- {
+		var w *worker
+		if last := len(p.workers) - 1; last >= 0 {
+			w = p.workers[last]
+			p.workers = p.workers[:last]
+		} else if p.started < limit {
+			p.started++
+			w = &worker{tasks: make(chan *task, 1)}
+			go w.run()
+		} else {
+			t.wanted = helpers
+			p.wanting = append(p.wanting, t)
+			return true
+		}
+		t.holders.Add(1)
 		// The send does not block, because the worker is idle and the channel is empty.
 		w.tasks <- t
-		helpers--
 	}
-	p.mu.Unlock()
-	for range helpers {
-		w := &worker{tasks: make(chan *task, 1)}
-		w.tasks <- t
-		go w.run()
+	return false
+}
+
+// forget ends the wish of a task for more workers.
+func (p *idlers) forget(t *task) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.wanting, t); i >= 0 {
+		p.wanting = slices.Delete(p.wanting, i, i+1)
 	}
 }
 
 func (w *worker) run() {
 	for t := w.next(); t != nil; t = w.next() {
-		t.help()
-		t.drop()
-		idle.add(w)
+		for t != nil {
+			t.help()
+			t.drop()
+			t = idle.add(w)
+		}
 	}
 }
 
@@ -78,9 +98,18 @@ func (w *worker) next() (t *task) {
 	return t
 }
 
-func (p *idlers) add(w *worker) {
+// add returns a task that wants w, or makes w idle and returns nil.
+func (p *idlers) add(w *worker) *task {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if last := len(p.wanting) - 1; last >= 0 {
+		t := p.wanting[last]
+		t.holders.Add(1)
+		if t.wanted--; t.wanted == 0 {
+			p.wanting = p.wanting[:last]
+		}
+		return t
+	}
 	w.since = p.tick
 	p.workers = append(p.workers, w)
 	if p.ticking == nil {
@@ -91,6 +120,7 @@ func (p *idlers) add(w *worker) {
 		}
 		p.ticking = p.spare
 	}
+	return nil
 }
 
 // reap stops the workers that were already idle at the last tick.
@@ -105,6 +135,7 @@ func (p *idlers) reap() {
 	kept := copy(p.workers, p.workers[n:])
 	clear(p.workers[kept:])
 	p.workers = p.workers[:kept]
+	p.started -= n
 	p.tick++
 	if kept > 0 {
 		p.ticking.Reset(idleTime)
