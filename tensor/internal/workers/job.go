@@ -18,7 +18,8 @@ type Job interface {
 }
 
 // Do runs the phases of a job on the calling goroutine and at most helpers others. It returns after
-// the last phase.
+// the last phase, or panics with a unit of the calling goroutine after the other units that have
+// begun.
 func Do(j Job, phases, helpers int) {
 	limit := runtime.GOMAXPROCS(0) - 1
 	helpers = min(helpers, limit)
@@ -35,7 +36,6 @@ func Do(j Job, phases, helpers int) {
 	t.holders.Store(1)
 	if race.Enabled {
 		t.alone(helpers)
-		t.drop()
 		return
 	}
 	wants := idle.wake(t, helpers, limit)
@@ -117,9 +117,12 @@ func (t *task) alone(helpers int) {
 	for range helpers {
 		wg.Go(t.take)
 	}
+	defer func() { // also if a unit panics
+		t.advance(t.phases - 1)
+		wg.Wait()
+		t.job = nil
+	}()
 	t.take()
-	wg.Wait()
-	t.job = nil
 }
 
 // take runs units until those of the last phase are taken.

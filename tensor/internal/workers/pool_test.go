@@ -140,10 +140,9 @@ func TestAWorkerWithoutUnitsIsIdle(t *testing.T) {
 	wait()
 }
 
-// TestAUnitThatPanics ends its job: no unit begins afterwards, those of workers have ended, and
-// other jobs get the workers. One job gets its worker at once, the other one wants it in vain.
+// TestAUnitThatPanics ends its job: no unit begins afterwards, and those of others have ended.
 func TestAUnitThatPanics(t *testing.T) {
-	newPool(t, 2)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	c := newCounting(10, 10)
 	var begun, ended atomic.Int32
 	var panics atomic.Bool
@@ -162,9 +161,15 @@ func TestAUnitThatPanics(t *testing.T) {
 	require.EqualValues(t, 2, begun.Load())
 	require.EqualValues(t, 1, ended.Load())
 	require.False(t, c.early.Load())
+}
 
+// TestAJobThatPanickedWantsNoWorker: the next job gets it.
+func TestAJobThatPanickedWantsNoWorker(t *testing.T) {
+	newPool(t, 2)
 	release, wait := occupy(t, 2)
-	require.PanicsWithValue(t, "a unit", func() { begun.Store(2); Do(c, 2, 1) })
+	c := newCounting(10)
+	c.slow = func(int, int) { panic("a unit") }
+	require.PanicsWithValue(t, "a unit", func() { Do(c, 1, 1) })
 	require.Zero(t, wishes())
 	release()
 	release()
