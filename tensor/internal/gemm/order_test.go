@@ -144,8 +144,8 @@ func testColliding[T Float](t *testing.T) {
 	}
 }
 
-// TestUnits: the units of a product have the sizes that were the fastest in BenchmarkMatMul. A copy
-// needs wider ones, and panels of a B in place stay with all rows.
+// TestUnits: units are wider if A is copied, keep all rows of a small A if B is read in place, and
+// become smaller with more goroutines.
 func TestUnits(t *testing.T) {
 	mc := &machines[simd.AVX512][0]
 	for _, c := range []struct {
