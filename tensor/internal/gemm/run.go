@@ -73,11 +73,11 @@ func (p *Product[T]) Run(scratch []T) {
 		return
 	}
 	if v, ok := p.asVector(mc); ok {
-		w := takeWorkspace[T](0)
-		w.vector = v
-		workers.Do(&w.vector, 1, helpers)
-		w.vector = vectorProduct[T]{}
-		w.give()
+		job := reuseOf[T]().vectors.Take()
+		*job = v
+		workers.Do(job, 1, helpers)
+		*job = vectorProduct[T]{}
+		reuseOf[T]().vectors.Give(job)
 		return
 	}
 	blocks := p.plan(mc, scratchBytes, helpers+1)
@@ -85,12 +85,11 @@ func (p *Product[T]) Run(scratch []T) {
 		p.RunAlone()
 		return
 	}
-	w := takeWorkspace[T](0)
-	r := &w.run
+	r := reuseOf[T]().runs.Take()
 	*r = run[T]{product: *p, machine: mc, blocks: blocks, panelsA: scratch}
 	workers.Do(r, r.phases(), helpers)
 	*r = run[T]{}
-	w.give()
+	reuseOf[T]().runs.Give(r)
 }
 
 // RunAlone computes the product on the calling goroutine.
@@ -112,10 +111,10 @@ func (p *Product[T]) RunAlone() {
 		r.alone(nil)
 		return
 	}
-	w := takeWorkspace[T](shared + own)
-	r.panelsA = w.elements[:shared]
-	r.alone(w.elements[shared:])
-	w.give()
+	memory := takePanels[T](shared + own)
+	r.panelsA = memory.elements[:shared]
+	r.alone(memory.elements[shared:])
+	memory.give()
 }
 
 // run is a product that is being computed. A block is two phases if A is packed: packing A, then
@@ -173,9 +172,9 @@ func (r *run[T]) Run(phase, unit int) {
 	}
 	byRow, cols := ceil(rows, b.unitRows), ceil(b.n, mc.columns)
 	row, col := unit%byRow*b.unitRows, unit/byRow*b.unitCols
-	w := takeWorkspace[T](b.own(mc))
-	r.tiles(x, w.elements, row, min(row+b.unitRows, rows), col, min(col+b.unitCols, cols))
-	w.give()
+	own := takePanels[T](b.own(mc))
+	r.tiles(x, own.elements, row, min(row+b.unitRows, rows), col, min(col+b.unitCols, cols))
+	own.give()
 }
 
 // alone computes all blocks on the calling goroutine.

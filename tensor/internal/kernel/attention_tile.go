@@ -5,6 +5,7 @@ import (
 
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/gemm"
+	"github.com/cistern-ml/cistern/tensor/internal/spare"
 )
 
 // A tile of scores is computed by one goroutine. It is so small that its products are a few calls
@@ -23,21 +24,21 @@ type attendSpace[T Float] struct {
 }
 
 var (
-	attendSpaces32 spares[attendSpace[float32]]
-	attendSpaces64 spares[attendSpace[float64]]
+	attendSpaces32 spare.Pool[attendSpace[float32]]
+	attendSpaces64 spare.Pool[attendSpace[float64]]
 )
 
-func attendSpacesOf[T Float]() *spares[attendSpace[T]] {
-	return either[*spares[attendSpace[T]]](&attendSpaces32, &attendSpaces64)
+func attendSpacesOf[T Float]() *spare.Pool[attendSpace[T]] {
+	return either[*spare.Pool[attendSpace[T]]](&attendSpaces32, &attendSpaces64)
 }
 
 func takeAttendSpace[T Float]() *attendSpace[T] {
-	s := attendSpacesOf[T]().take()
+	s := attendSpacesOf[T]().Take()
 	s.kernel = gemm.KernelOf[T]()
 	return s
 }
 
-func (s *attendSpace[T]) give() { attendSpacesOf[T]().give(s) }
+func (s *attendSpace[T]) give() { attendSpacesOf[T]().Give(s) }
 
 // factor is a factor of a small product: element k of an item is data[item*byItem + k*byInner].
 type factor[T Float] struct {

@@ -3,20 +3,21 @@ package kernel
 import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/gemm"
+	"github.com/cistern-ml/cistern/tensor/internal/spare"
 )
 
 var (
-	correlates32 spares[correlate[float32]]
-	correlates64 spares[correlate[float64]]
+	correlates32 spare.Pool[correlate[float32]]
+	correlates64 spare.Pool[correlate[float64]]
 )
 
-func correlatesOf[T Float]() *spares[correlate[T]] {
-	return either[*spares[correlate[T]]](&correlates32, &correlates64)
+func correlatesOf[T Float]() *spare.Pool[correlate[T]] {
+	return either[*spare.Pool[correlate[T]]](&correlates32, &correlates64)
 }
 
 // takeCorrelate returns a correlate without correlations.
 func takeCorrelate[T Float]() *correlate[T] {
-	c := correlatesOf[T]().take()
+	c := correlatesOf[T]().Take()
 	c.kernel, c.correlations = gemm.KernelOf[T](), c.correlations[:0]
 	return c
 }
@@ -24,7 +25,7 @@ func takeCorrelate[T Float]() *correlate[T] {
 // done clears the arrays and returns c for reuse.
 func (c *correlate[T]) done() {
 	c.out, c.in, c.weights, c.bias, c.packed, c.slots.elements = nil, nil, nil, nil, nil, nil
-	correlatesOf[T]().give(c)
+	correlatesOf[T]().Give(c)
 }
 
 // forward plans the convolution itself.

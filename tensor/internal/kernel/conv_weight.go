@@ -3,6 +3,7 @@ package kernel
 import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/gemm"
+	"github.com/cistern-ml/cistern/tensor/internal/spare"
 	"github.com/cistern-ml/cistern/tensor/internal/workers"
 )
 
@@ -36,17 +37,17 @@ const (
 )
 
 var (
-	weightGrads32 spares[weightGrad[float32]]
-	weightGrads64 spares[weightGrad[float64]]
+	weightGrads32 spare.Pool[weightGrad[float32]]
+	weightGrads64 spare.Pool[weightGrad[float64]]
 )
 
-func weightGradsOf[T Float]() *spares[weightGrad[T]] {
-	return either[*spares[weightGrad[T]]](&weightGrads32, &weightGrads64)
+func weightGradsOf[T Float]() *spare.Pool[weightGrad[T]] {
+	return either[*spare.Pool[weightGrad[T]]](&weightGrads32, &weightGrads64)
 }
 
 func takeWeightGrad[T Float](whole *plan.Conv) *weightGrad[T] {
 	p := flat(whole)
-	c := weightGradsOf[T]().take()
+	c := weightGradsOf[T]().Take()
 	c.kernel, c.sight = gemm.KernelOf[T](), sightOf(&p)
 	c.groups, c.outputs, c.places = p.Groups, p.K, p.N*p.Places()
 	c.parts = min(max(1, partialElements/p.Weights()), mostParts, max(1, c.places/convDepth(c.kernel)))
@@ -59,7 +60,7 @@ func takeWeightGrad[T Float](whole *plan.Conv) *weightGrad[T] {
 
 func (c *weightGrad[T]) done() {
 	c.dw, c.dy, c.in, c.sums, c.slots.elements = nil, nil, nil, nil, nil
-	weightGradsOf[T]().give(c)
+	weightGradsOf[T]().Give(c)
 }
 
 // weights returns the number of elements of dw.

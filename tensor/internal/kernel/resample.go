@@ -1,21 +1,24 @@
 package kernel
 
-import "github.com/cistern-ml/cistern/tensor/backend/plan"
+import (
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
+	"github.com/cistern-ml/cistern/tensor/internal/spare"
+)
 
 // tapped holds the taps of all columns, which all rows share.
 type tapped struct{ taps []plan.Tap }
 
-var spareTapped spares[tapped]
+var spareTapped spare.Pool[tapped]
 
 // withTaps calls f with the taps of an axis.
 func withTaps(a *plan.Axis, f func(taps []plan.Tap)) {
-	t := spareTapped.take()
+	t := spareTapped.Take()
 	t.taps = t.taps[:0]
 	for o := range a.Out {
 		t.taps = append(t.taps, a.Tap(o))
 	}
 	f(t.taps)
-	spareTapped.give(t)
+	spareTapped.Give(t)
 }
 
 // Resample sets the planes of y to samples of the planes of x.

@@ -3,6 +3,7 @@ package kernel
 import (
 	"runtime"
 
+	"github.com/cistern-ml/cistern/tensor/internal/spare"
 	"github.com/cistern-ml/cistern/tensor/internal/workers"
 )
 
@@ -28,11 +29,11 @@ func split(n, grain int, f func(lo, hi int)) {
 		}
 		return
 	}
-	r := spareRanges.take()
+	r := spareRanges.Take()
 	r.n, r.parts, r.f = n, parts, f
 	workers.Do(r, 1, parts-1)
 	*r = ranges{}
-	spareRanges.give(r)
+	spareRanges.Give(r)
 }
 
 // ranges is a split as a job.
@@ -47,4 +48,4 @@ func (r *ranges) Units(int) int { return r.parts }
 // Run implements workers.Job.
 func (r *ranges) Run(_, i int) { r.f(i*r.n/r.parts, (i+1)*r.n/r.parts) }
 
-var spareRanges spares[ranges]
+var spareRanges spare.Pool[ranges]

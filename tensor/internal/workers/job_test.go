@@ -117,7 +117,7 @@ func TestACallerNeedsNobody(t *testing.T) {
 		c := newCounting(10, 10)
 		Do(c, 2, 1)
 		c.check(t)
-		require.Zero(t, wishes(), "the job has ended")
+		require.False(t, shared.wants(), "the job has ended")
 	}
 	close(leave)
 	all.Wait()
