@@ -1,10 +1,13 @@
 package gemm
 
-import "math"
+import (
+	"iter"
+	"math"
+)
 
 // blocks describes how a product is cut up. Its blocks of rows and of the inner dimension are small
 // enough that their panels of A fit into scratch memory. A block consists of units of work, each of
-// which packs its own panels of B.
+// which packs its own panels of B or reads B in place.
 type blocks struct {
 	m, n, k    int // of the product
 	rows, deep int // of a block
@@ -15,12 +18,17 @@ type blocks struct {
 	unitRows, unitCols int  // panels of a unit of work
 }
 
-// cut chooses the blocks, given the factors that are read in place, whether A's rows collide, the
-// number of elements that fit into scratch memory and the number of goroutines. Its choice does not
-// change the value of any element.
-func cut(mc *machine, m, n, k int, directA, collide, directB bool, elements, goroutines int) (b blocks) {
-	b = blocks{m: m, n: n, k: k, rows: m, deep: k, depth: ceil(k, ceil(k, mc.depth)), packA: !directA, packB: !directB}
-	b.copyA = directA && collide
+// factors describes how a product can read its factors.
+type factors struct {
+	directA, directB   bool // A is read in place; B may be
+	collideA, collideB bool // rows in place evict each other from the first-level cache
+}
+
+// cut chooses the blocks, given the number of elements that fit into scratch memory and the number
+// of goroutines. Its choice does not change the value of any element.
+func cut(mc *machine, m, n, k int, f factors, elements, goroutines int) (b blocks) {
+	b = blocks{m: m, n: n, k: k, rows: m, deep: k, depth: ceil(k, ceil(k, mc.depth)), packA: !f.directA}
+	b.copyA = f.directA && f.collideA
 	if b.packA && m*k > elements {
 		if d := elements / m / b.depth * b.depth; d > 0 {
 			b.deep = min(k, d)
@@ -29,11 +37,7 @@ func cut(mc *machine, m, n, k int, directA, collide, directB bool, elements, gor
 			b.rows = evenly(m, elements/b.depth, mc.rows)
 		}
 	}
-	rows, cols := ceil(b.rows, mc.rows), ceil(n, mc.columns)
-	b.unitRows, b.unitCols = rows, min(cols, max(1, unitBytes/(b.depth*mc.columns*mc.size)))
-	if goroutines > 1 {
-		b.share(rows, cols, goroutines)
-	}
+	b.share(mc, f, goroutines)
 	b.copyA = b.copyA && b.unitCols > 1
 	return b
 }
@@ -42,25 +46,40 @@ func cut(mc *machine, m, n, k int, directA, collide, directB bool, elements, gor
 // panels of A stream through.
 const unitBytes = 384 << 10
 
-// share chooses the units for several goroutines that cost least: those of a goroutine and two
-// more, because the last goroutine ends later than the others. A tile costs 3, a panel of A 1, or 5
-// if it is copied, and a panel of B 3, or 8 if it is packed. The weights were chosen by measuring
-// float32 on AVX-512 with 2 and 16 goroutines.
-func (b *blocks) share(rows, cols, goroutines int) {
-	costA, costB := 1, 3
+// share chooses the units that cost least: those of a goroutine and two more, because the last
+// goroutine ends later than the others. A single goroutine has the largest units. A tile costs 12,
+// or 13 if B is read in place and 15 if it collides; a panel of A 4, or 20 if it is copied; a panel
+// of B 12, or 32 if it is packed. The weights were chosen by measuring float32 on AVX-512 with 1, 2
+// and 16 goroutines.
+func (b *blocks) share(mc *machine, f factors, goroutines int) {
+	rows, cols := ceil(b.rows, mc.rows), ceil(b.n, mc.columns)
+	widest := min(cols, max(1, unitBytes/(b.depth*mc.columns*mc.size)))
+	costA, inPlace := 4, 13
 	if b.copyA {
-		costA = 5
+		costA = 20
 	}
-	if b.packB {
-		costB = 8
+	if f.collideB {
+		inPlace = 15
 	}
 	least := math.MaxInt
-	for wide, last := b.unitCols, 0; wide != last; wide, last = ceil(wide, 2), wide {
-		for high, last := rows, 0; high != last; high, last = ceil(high, 2), high {
-			each := ceil(ceil(rows, high)*ceil(cols, wide), goroutines)
-			if cost := (each + 2) * (3*high*wide + costA*high + costB*wide); cost < least {
-				least, b.unitRows, b.unitCols = cost, high, wide
+	for wide := range halves(widest, goroutines) {
+		for high := range halves(rows, goroutines) {
+			each := ceil(ceil(rows, high)*ceil(cols, wide), goroutines) + 2
+			if cost := each * (12*high*wide + costA*high + 32*wide); cost < least {
+				least, b.unitRows, b.unitCols, b.packB = cost, high, wide, true
 			}
+			if cost := each * (inPlace*high*wide + costA*high + 12*wide); f.directB && cost < least {
+				least, b.unitRows, b.unitCols, b.packB = cost, high, wide, false
+			}
+		}
+	}
+}
+
+// halves yields n, half of it and so on until 1; a single goroutine has only n.
+func halves(n, goroutines int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for yield(n) && n > 1 && goroutines > 1 {
+			n = ceil(n, 2)
 		}
 	}
 }

@@ -6,10 +6,11 @@
 // in which the micro-kernel reads them, so that it reads from the caches without TLB misses,
 // whatever the matrices' strides. The panels of A are in scratch memory of bounded size, one block
 // of the product at a time. Each unit of work packs its own panels of B, as many as the
-// second-level cache holds. Two kinds of factors are not copied but read in place: a factor that
-// meets only a panel or two of the other, and an A whose rows lie along the inner dimension. So
-// most products are one phase, in which no goroutine waits for another. If the rows of such an A
-// collide in the first-level cache, each unit copies one panel of them at a time.
+// second-level cache holds. Three kinds of factors are not copied but read in place: an A whose
+// rows lie along the inner dimension, an A that meets few panels of B, and a B whose columns are
+// adjacent if a unit has few panels of A. So most products are one phase, in which no goroutine
+// waits for another. If the rows of an A in place collide in the first-level cache, each unit
+// copies one panel of them at a time.
 //
 // The inner dimension is cut into blocks of a depth that depends only on its length. Within a
 // block, an element of C is one accumulator, over k in ascending order, with fused multiply-adds if

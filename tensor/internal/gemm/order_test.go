@@ -74,8 +74,9 @@ func testBlocks[T Float](t *testing.T) {
 		want := slices.Clone(c.c)
 		for range 3 {
 			elements := mc.depth * (mc.rows + mc.columns + r.IntN(200))
-			directA, collide, directB := r.IntN(2) == 0, r.IntN(2) == 0, !c.tb && mc.masks() && r.IntN(3) == 0
-			blocks := cut(mc, c.m, c.n, c.k, directA, collide, directB, elements, 1+r.IntN(9))
+			coin := func() bool { return r.IntN(2) == 0 }
+			f := factors{directA: coin(), collideA: coin(), directB: !c.tb && mc.masks() && coin(), collideB: coin()}
+			blocks := cut(mc, c.m, c.n, c.k, f, elements, 1+r.IntN(9))
 			require.LessOrEqual(t, blocks.scratch(), elements, "%v: %+v", c, blocks)
 			scratch, free := guarded[T](blocks.scratch(), true)
 			copy(c.c, before)
@@ -144,30 +145,62 @@ func testColliding[T Float](t *testing.T) {
 	}
 }
 
-// TestUnits: units are wider if A is copied, keep all rows of a small A if B is read in place, and
-// become smaller with more goroutines.
+// TestUnits: units are wider if A is copied, and become smaller with more goroutines. B is read in
+// place if that is possible and a unit has few panels of A: fewer than 7 if rows of B collide, or
+// than 20 if they do not.
 func TestUnits(t *testing.T) {
 	mc := &machines[simd.AVX512][0]
+	collide := factors{collideA: true, directB: true, collideB: true}
 	for _, c := range []struct {
-		m, n, k          int
-		collide, directB bool
-		goroutines       int
-		rows, cols       int
+		m, n, k    int
+		factors    factors
+		goroutines int
+		rows, cols int
+		packB      bool
 	}{
-		{2048, 2048, 2048, true, false, 1, 147, 8},
-		{2048, 2048, 2048, true, false, 2, 37, 8},
-		{2048, 2048, 2048, true, false, 16, 10, 4},
-		{512, 512, 512, false, false, 2, 19, 2},
-		{512, 512, 512, false, false, 16, 5, 1},
-		{128, 512, 784, false, false, 2, 10, 1},
-		{128, 512, 784, false, false, 16, 5, 1},
-		{1400, 32, 5000, false, false, 16, 4, 1},
-		{14, 3200, 512, false, true, 2, 1, 2},
-		{28, 4096, 1024, false, true, 2, 2, 2},
-		{28, 4096, 4096, false, true, 16, 2, 1},
+		{2048, 2048, 2048, collide, 1, 147, 8, true},
+		{2048, 2048, 2048, collide, 2, 37, 8, true},
+		{2048, 2048, 2048, factors{collideA: true}, 16, 10, 4, true},
+		{512, 512, 512, factors{}, 2, 19, 2, true},
+		{512, 512, 512, factors{}, 16, 5, 1, true},
+		{512, 512, 512, factors{directB: true}, 16, 3, 1, false},
+		{128, 512, 784, factors{}, 2, 10, 1, true},
+		{128, 512, 784, factors{}, 16, 5, 1, true},
+		{128, 512, 784, factors{directB: true}, 16, 2, 1, false},
+		{1400, 32, 5000, factors{}, 16, 4, 1, true},
+		{14, 3200, 512, factors{directB: true}, 2, 1, 2, false},
+		{28, 4096, 1024, factors{directB: true, collideB: true}, 2, 2, 2, false},
+		{28, 4096, 4096, factors{directB: true, collideB: true}, 16, 2, 1, false},
+		{84, 512, 512, factors{directB: true, collideB: true}, 1, 6, 12, false},
+		{98, 512, 512, factors{directB: true, collideB: true}, 1, 7, 12, true},
+		{266, 512, 512, factors{directB: true}, 1, 19, 12, false},
+		{280, 512, 512, factors{directB: true}, 1, 20, 12, true},
+		{14, 512, 512, factors{}, 1, 1, 12, true},
 	} {
-		b := cut(mc, c.m, c.n, c.k, true, c.collide, c.directB, 1<<20, c.goroutines)
-		require.Equal(t, [2]int{c.rows, c.cols}, [2]int{b.unitRows, b.unitCols}, "%+v", c)
+		c.factors.directA = true
+		b := cut(mc, c.m, c.n, c.k, c.factors, 1<<20, c.goroutines)
+		require.Equal(t, [3]any{c.rows, c.cols, c.packB}, [3]any{b.unitRows, b.unitCols, b.packB}, "%+v", c)
+	}
+}
+
+// TestReadInPlace: B is read in place only if its columns are adjacent and the level has masks, and
+// its rows collide if they are multiples of 4 KiB apart.
+func TestReadInPlace(t *testing.T) {
+	for _, c := range []struct {
+		level      simd.Level
+		m, n       int
+		transposed bool
+		packB      bool
+	}{
+		{simd.AVX512, 98, 512, false, false},
+		{simd.AVX512, 98, 1000, false, false},
+		{simd.AVX512, 98, 1024, false, true},
+		{simd.AVX512, 84, 1024, false, false},
+		{simd.AVX512, 84, 1024, true, true},
+		{simd.NEON, 8, 512, false, true},
+	} {
+		p := Product[float32]{M: c.m, N: c.n, K: 500, A: A[float32](nil, 500, false), B: B[float32](nil, c.n, c.transposed)}
+		require.Equal(t, c.packB, p.plan(&machines[c.level][0], ownBytes, 1).packB, "%+v", c)
 	}
 }
 

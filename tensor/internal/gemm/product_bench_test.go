@@ -9,7 +9,7 @@ import (
 
 func BenchmarkProduct(b *testing.B) {
 	for _, l := range simd.Available() {
-		for _, s := range [][3]int{{128, 784, 512}, {512, 512, 512}, {2048, 2048, 2048}, {32, 16, 32}, {32, 32, 16}} {
+		for _, s := range [][3]int{{64, 784, 512}, {128, 784, 512}, {512, 512, 512}, {2048, 2048, 2048}, {32, 16, 32}, {32, 32, 16}} {
 			for _, form := range []string{"NN", "NT", "TN", "TT"} {
 				b.Run(fmt.Sprintf("%v/%s/%dx%dx%d", l, form, s[0], s[1], s[2]), func(b *testing.B) {
 					defer simd.Use(l)()

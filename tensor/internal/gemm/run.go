@@ -12,26 +12,24 @@ const (
 	ownBytes     = 4 << 20
 )
 
-// fewItems returns the numbers of columns and rows of one factor up to which packing the other
-// factor does not pay.
-func (m *machine) fewItems() (columns, rows int) { return 2 * m.columns, 2 * m.rows }
-
 // plan cuts the product into blocks.
 func (p *Product[T]) plan(mc *machine, bytes, goroutines int) blocks {
-	columns, rows := mc.fewItems()
-	directA := p.N <= columns || p.A.K == 1
-	directB := p.B.Item == 1 && p.M <= rows && mc.masks()
-	return cut(mc, p.M, p.N, p.K, directA, p.collide(mc), directB, bytes/mc.size, goroutines)
+	f := factors{
+		directA:  p.A.K == 1 || p.N <= 2*mc.columns, // packing A for few columns does not pay
+		collideA: p.A.K == 1 && ceil(p.M, ceil(p.M, mc.rows)) > setLines && collide(p.A.Item*mc.size),
+		directB:  p.B.Item == 1 && mc.masks(),
+		collideB: collide(p.B.K * mc.size),
+	}
+	return cut(mc, p.M, p.N, p.K, f, bytes/mc.size, goroutines)
 }
 
-// collide reports whether the rows of A evict each other from the first-level cache while a tile
-// reads them in place: on x86, lines that are setBytes apart share a set, which holds at least
+// On x86, lines of the first-level cache that are setBytes apart share a set, which holds at least
 // setLines of them. Only tiles of AVX-512 have more rows.
-func (p *Product[T]) collide(mc *machine) bool {
-	const setBytes, setLines = 4096, 8
-	rows := ceil(p.M, ceil(p.M, mc.rows))
-	return p.A.K == 1 && p.A.Item*mc.size%setBytes == 0 && rows > setLines
-}
+const setBytes, setLines = 4096, 8
+
+// collide reports whether rows evict each other from the first-level cache, given their distance in
+// bytes.
+func collide(distance int) bool { return distance%setBytes == 0 }
 
 // helpers returns the number of additional goroutines that the product is worth.
 func (p *Product[T]) helpers(mc *machine) int {
