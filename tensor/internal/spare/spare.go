@@ -23,7 +23,7 @@ func (p *Pool[T]) Take() *T {
 	return new(T)
 }
 
-// Give makes x available to Take. The caller must not use it any more.
+// Give makes x available to Take, which may return it to another goroutine at once.
 func (p *Pool[T]) Give(x *T) {
 	if !race.Enabled {
 		p.pool.Put(x)

@@ -117,11 +117,11 @@ func TestACallerNeedsNobody(t *testing.T) {
 		c := newCounting(10, 10)
 		Do(c, 2, 1)
 		c.check(t)
-		require.False(t, shared.wants(), "the job has ended")
 	}
 	close(leave)
 	all.Wait()
 	held.check(t)
+	requireNoTasks(t)
 }
 
 // TestManyCallers runs jobs from many goroutines at once, and from jobs' own units.

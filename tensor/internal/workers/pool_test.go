@@ -187,10 +187,10 @@ func TestAJobThatPanickedWantsNoWorker(t *testing.T) {
 	c := newCounting(10)
 	c.slow = func(int, int) { panic("a unit") }
 	require.PanicsWithValue(t, "a unit", func() { Do(c, 1, 1) })
-	require.False(t, shared.wants())
 	release()
 	release()
 	wait()
+	requireNoTasks(t)
 	next := pair()
 	Do(next, 1, 1)
 	next.check(t)
